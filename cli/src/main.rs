@@ -1,0 +1,3 @@
+//! The one binary: client verbs, `serve` and `demo`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The group engine: one file per step of a request.

@@ -1,0 +1,1 @@
+//! What lies on the drives, as plain codecs over byte slices: no I/O here.

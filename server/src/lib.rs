@@ -1,0 +1,1 @@
+//! The daemon as a library: lanes, front ends, control API, events.
