@@ -11,6 +11,7 @@ use core::ops::Range;
 use crate::lease::{Leases, Seg, Segs};
 use crate::parity::{ParityError, ParityJob, Verdict};
 use crate::units::{BlockSize, DriveOffset, LaneId};
+use crate::view::Witness;
 
 /// What went wrong with an I/O, as far as the engine has to tell cases apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -191,6 +192,10 @@ pub trait Env: Clone + 'static {
 
     /// The same without waiting: `None` when the pool cannot give all of them now.
     fn try_lease(&self, pool: Pool, sizes: &[u32]) -> Option<Leases>;
+
+    /// Stores what the host itself must remember of a group (SAFETY M4), durable on completion. Part of making a view
+    /// durable: a witness older than the drives would let a dropped member start alone.
+    fn store_witness(&self, witness: Witness) -> impl Future<Output = Result<(), IoError>>;
 
     /// Runs a task on this lane.
     fn spawn(&self, task: impl Future<Output = ()> + 'static);

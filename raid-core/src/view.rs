@@ -25,6 +25,20 @@ impl fmt::Display for Epoch {
     }
 }
 
+/// What the host remembers of a group outside its drives (state folder): enough to know that a set of members is not
+/// the latest (SAFETY M4).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Witness {
+    /// The group.
+    pub group: Uuid,
+    /// The newest epoch made durable.
+    pub epoch: Epoch,
+    /// Whether the group was stopped cleanly in that epoch.
+    pub is_clean: bool,
+    /// Device uuids of the members in sync in that epoch, in slot order.
+    pub in_sync: Vec<Uuid>,
+}
+
 /// Where things lie on one member. Offsets are from the start of the drive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberLayout {

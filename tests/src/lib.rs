@@ -1,1 +1,1 @@
-//! Stamps: blocks that carry their own offset, write number and checksum; shares no code with the engine.
+//! End-to-end tests live in `tests/tests/`; this library holds what they share: the daemon under test and its tools.

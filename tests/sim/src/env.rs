@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use raid_core::lease::Leases;
 use raid_core::parity::CpuParity;
-use raid_core::ports::{Clock, DriveKey, Env, Pool};
+use raid_core::ports::{Clock, DriveKey, Env, IoError, Pool};
 use raid_core::units::LaneId;
+use raid_core::view::Witness;
 
 use crate::drive::SimDrive;
 use crate::executor::Executor;
@@ -36,6 +37,7 @@ struct Inner {
     clock: SimClock,
     parity: CpuParity,
     drives: Rc<RefCell<BTreeMap<DriveKey, SimDrive>>>,
+    witness: Rc<RefCell<Option<Witness>>>,
     lane: LaneId,
 }
 
@@ -52,6 +54,7 @@ impl SimEnv {
             clock: SimClock(executor.clone()),
             parity: CpuParity::new(),
             drives: Rc::default(),
+            witness: Rc::default(),
             lane: LaneId(0),
         }))
     }
@@ -64,6 +67,7 @@ impl SimEnv {
             clock: SimClock(self.0.executor.clone()),
             parity: CpuParity::new(),
             drives: Rc::clone(&self.0.drives),
+            witness: Rc::clone(&self.0.witness),
             lane,
         }))
     }
@@ -76,6 +80,12 @@ impl SimEnv {
     /// Takes a drive out of the world.
     pub fn remove_drive(&self, key: DriveKey) {
         self.0.drives.borrow_mut().remove(&key);
+    }
+
+    /// What the host remembers.
+    #[must_use]
+    pub fn witness(&self) -> Option<Witness> {
+        self.0.witness.borrow().clone()
     }
 
     /// The executor.
@@ -116,6 +126,11 @@ impl Env for SimEnv {
 
     fn try_lease(&self, _pool: Pool, sizes: &[u32]) -> Option<Leases> {
         Some(sizes.iter().map(|&size| heap::lease(size)).collect())
+    }
+
+    async fn store_witness(&self, witness: Witness) -> Result<(), IoError> {
+        *self.0.witness.borrow_mut() = Some(witness);
+        Ok(())
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {

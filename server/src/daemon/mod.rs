@@ -1,0 +1,1 @@
+//! The daemon: groups, lanes and their life from start to stop.

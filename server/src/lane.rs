@@ -1,0 +1,1 @@
+//! One lane: the environment raid-core runs in, over the reactor.
