@@ -5,6 +5,7 @@ pub mod format;
 pub mod geometry;
 pub mod lease;
 pub mod membership;
+pub mod names;
 pub mod parity;
 pub mod ports;
 pub mod units;

@@ -5,6 +5,8 @@
 //! on a drive is nobody's promise.
 
 pub mod anchor;
+pub mod bad_blocks;
+pub mod bitmap;
 pub mod bytes;
 pub mod extension;
 pub mod superblock;
