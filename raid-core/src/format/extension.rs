@@ -13,7 +13,7 @@
 //! | 0 | 8 | magic `WARPRAID` |
 //! | 8 | 4 | CRC32C of the whole copy with this field 0 |
 //! | 12 | 4 | version, 1 |
-//! | 16 | 8 | sequence: grows with every copy written to this member |
+//! | 16 | 8 | sequence: grows with every copy written to any member of the group |
 //! | 24 | 16 | group uuid |
 //! | 40 | 16 | device uuid of this member |
 //! | 56 | 24 | epoch this member knows: counter, id |
@@ -24,7 +24,7 @@
 //! | 108 | 1 | level, md's number |
 //! | 109 | 1 | number of slots, 1 to 128 |
 //! | 110 | 2 | this member's `dev_number` |
-//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 forced, 16 deleted |
+//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 torn, 16 forced, 32 deleted |
 //! | 116 | 2 | entries of the chain, 1 to 64 |
 //! | 118 | 2 | bytes of the md superblock, at most 3584 |
 //! | 120 | 4 | group block size |
@@ -124,6 +124,9 @@ pub struct Marks {
     pub clean: bool,
     /// Regions whose intent bit is set are not known to be consistent, even after a clean stop (SAFETY S1).
     pub unsynced: bool,
+    /// Regions whose intent bit is set may hold writes cut short by a crash: a block lost there cannot be trusted to its
+    /// parity (case SL-09).
+    pub torn: bool,
     /// The group was once started against the rules (SAFETY M4, case SL-09); never cleared.
     pub forced: bool,
     /// The group was deleted: a tombstone.
@@ -131,7 +134,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    const ALL: u32 = 31;
+    const ALL: u32 = 63;
 
     /// The flags as they lie on disk.
     #[must_use]
@@ -139,8 +142,9 @@ impl Marks {
         u32::from(self.creating)
             | u32::from(self.clean) << 1
             | u32::from(self.unsynced) << 2
-            | u32::from(self.forced) << 3
-            | u32::from(self.deleted) << 4
+            | u32::from(self.torn) << 3
+            | u32::from(self.forced) << 4
+            | u32::from(self.deleted) << 5
     }
 
     /// The flags of bits on disk; `None` if a bit is set that this version does not know.
@@ -151,8 +155,9 @@ impl Marks {
             creating: has(0),
             clean: has(1),
             unsynced: has(2),
-            forced: has(3),
-            deleted: has(4),
+            torn: has(3),
+            forced: has(4),
+            deleted: has(5),
         })
     }
 }
@@ -209,7 +214,7 @@ pub struct SlotRecord {
 /// One copy, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extension {
-    /// Order among the copies of one member.
+    /// Order among the copies of a group: of two of the same epoch the higher one was written later.
     pub sequence: u64,
     /// The group.
     pub group: Uuid,
@@ -499,7 +504,7 @@ pub(super) fn sample(words: &[u64; 8], chain: usize, slots: u8) -> Extension {
         member_bytes: words[7],
         block_size: BlockSize::B512,
         name: "tank".to_owned(),
-        marks: Marks::from_bits(u32::try_from(words[7] % 32).unwrap()).unwrap(),
+        marks: Marks::from_bits(u32::try_from(words[7] % 64).unwrap()).unwrap(),
         created_unix_s: words[3],
         written_unix_s: words[4],
         forced_at: words[5],

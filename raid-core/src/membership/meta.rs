@@ -42,13 +42,16 @@ pub(super) struct OnDrive {
     pub(super) superblock: Superblock,
     pub(super) layout: MemberLayout,
     pub(super) newest: CopyPlace,
-    pub(super) sequence: u64,
+    /// Prepared as a replacement, not in any view yet.
+    pub(super) is_joining: bool,
 }
 
 /// The part that changes.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) chain: Vec<Epoch>,
+    /// Of the last copy staged for any member.
+    pub(super) sequence: u64,
     pub(super) events: u64,
     pub(super) events_cleared: u64,
     pub(super) marks: Marks,
@@ -144,13 +147,14 @@ impl Persistent {
         let mut state = self.state.lock();
         let superblock = state.superblock_of(device_uuid, &self.identity, now_unix_s)?;
         let bytes = superblock.encode();
+        state.sequence += 1;
         let on_drive = state.on_drive.get_mut(&device_uuid)?;
         on_drive.superblock = superblock;
-        on_drive.sequence += 1;
         let place = on_drive.newest.other();
         let on_drive = on_drive.clone();
-        let copy = state.extension_of(&self.identity, &on_drive, bytes.clone(), now_unix_s);
-        let mut slot = bytes;
+        let mut copy = state.extension_of(&self.identity, &on_drive, bytes.clone(), now_unix_s);
+        copy.marks.creating |= on_drive.is_joining;
+        let mut slot = if state.marks.deleted { Vec::new() } else { bytes };
         slot.resize(SUPERBLOCK_SLOT_BYTES, 0);
         put(&mut slot, ANCHOR_AT, &Anchor::of(&copy).encode());
         let area = on_drive.layout.extension;
@@ -173,7 +177,7 @@ impl State {
     /// The smallest `events` at least 2 above the present one that is even if clean and odd if dirty (SAFETY M1).
     pub(super) fn raise_events(&mut self) {
         let next = self.events + 2;
-        self.events = next + u64::from((next % 2 == 0) != self.marks.clean);
+        self.events = next + u64::from(next.is_multiple_of(2) != self.marks.clean);
     }
 
     /// Takes over a view: its epoch into the chain, its members into the slots.
@@ -194,6 +198,12 @@ impl State {
             take_member(record, member, view.epoch);
         }
         self.roles = roles(&self.roles, &self.slots);
+        let slots = &self.slots;
+        self.on_drive.retain(|uuid, on_drive| {
+            let is_member = slots.iter().any(|slot| slot.device_uuid == *uuid);
+            on_drive.is_joining &= !is_member;
+            is_member || on_drive.is_joining
+        });
         if view.is_complete() {
             // S4: only while every member takes part do the bits tell all there is to tell.
             self.events_cleared = self.events;
@@ -228,7 +238,7 @@ impl State {
         let geometry = &identity.geometry;
         let is_mirror = geometry.level() == Level::Raid1;
         Extension {
-            sequence: on_drive.sequence,
+            sequence: self.sequence,
             group: identity.group,
             device_uuid: on_drive.superblock.device_uuid,
             dev_number: u16::try_from(on_drive.superblock.dev_number).expect("a dev_number indexes the roles"),
@@ -253,7 +263,10 @@ impl State {
 
     /// A `dev_number` no member has: never used before if there is one, else one whose member is gone for good.
     pub(super) fn free_dev_number(&self) -> Option<u16> {
-        let held = |n: u16| self.slots.iter().any(|slot| slot.dev_number == n);
+        let held = |n: u16| {
+            self.slots.iter().any(|slot| slot.dev_number == n)
+                || self.on_drive.values().any(|on_drive| on_drive.superblock.dev_number == u32::from(n))
+        };
         let numbers = || (0u16..).zip(&self.roles).filter(|(n, _)| !held(*n));
         let spare = MdRole::Spare.number();
         let used = numbers().filter(|(_, role)| **role != spare).map(|(n, _)| n).max();
@@ -323,6 +336,7 @@ mod tests {
         };
         State {
             chain: vec![Epoch { counter: 1, id: Uuid([9; 16]) }],
+            sequence: 1,
             events: 2,
             events_cleared: 2,
             marks: Marks { clean, ..Marks::default() },

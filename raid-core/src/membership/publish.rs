@@ -92,7 +92,8 @@ pub(super) async fn write_members<E: Env>(
     let is_known = taking_part
         .iter()
         .any(|(slot, _, state)| *state == SlotState::InSync && !has_failed(&failed, *slot));
-    if is_known {
+    let is_creating = meta.state.lock().marks.creating;
+    if is_known && !is_creating {
         store_witness(env, meta).await;
     }
     failed
@@ -110,7 +111,7 @@ async fn store_witness<E: Env>(env: &E, meta: &Persistent) {
 }
 
 /// Writes one member's copy and superblock anew, same epoch.
-async fn write_member<E: Env>(
+pub(super) async fn write_member<E: Env>(
     env: &E,
     meta: &Persistent,
     device_uuid: Uuid,
