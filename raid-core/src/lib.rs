@@ -1,5 +1,6 @@
 //! RAID logic only: no threads, clock, RNG, files, sockets or HashMap iteration; everything else comes through [`ports`].
 
+pub mod disks;
 pub mod engine;
 pub mod format;
 pub mod geometry;

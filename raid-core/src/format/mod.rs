@@ -9,4 +9,5 @@ pub mod bad_blocks;
 pub mod bitmap;
 pub mod bytes;
 pub mod extension;
+pub mod gpt;
 pub mod superblock;
