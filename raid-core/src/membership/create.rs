@@ -17,7 +17,7 @@ use super::observe::{Observation, observe};
 use super::publish::{next_epoch, write_member, write_members};
 use crate::format::bad_blocks::BadBlocks;
 use crate::format::bitmap::{BitmapHeader, Bits, encode_area};
-use crate::format::bytes::{put, round_down, round_up};
+use crate::format::bytes::round_down;
 use crate::format::extension::{COPY_BYTES, CopyPlace, Marks, SlotRecord, SlotState};
 use crate::format::plan::{NewGroup, Plan};
 use crate::format::superblock::Superblock;
@@ -147,11 +147,7 @@ pub async fn create<E: Env>(
     Err(CreateError::Failed { failed, not_restored })
 }
 
-async fn check<E: Env>(
-    env: &E,
-    request: &CreateRequest<'_>,
-    drives: &[E::Drive],
-) -> Result<(), CreateError> {
+async fn check<E: Env>(env: &E, request: &CreateRequest<'_>, drives: &[E::Drive]) -> Result<(), CreateError> {
     let layout = &request.plan.layout;
     let needed = layout.data_start.0 + layout.data_bytes + END_BYTES;
     for (slot, drive) in (0u8..).map(Slot).zip(drives) {
@@ -193,9 +189,9 @@ async fn write_group<E: Env>(
     let ok = |failed: Vec<(Slot, IoError)>| if failed.is_empty() { Ok(()) } else { Err(failed) };
     ok(zero_all(drives, |drive| ends(drive.size_bytes())).await)?;
     let data = plan.layout.data_start.0..plan.layout.data_start.0 + plan.layout.data_bytes;
-    ok(zero_all(drives, |_| vec![END_BYTES..data.start]).await)?;
+    ok(zero_all(drives, |_| one(END_BYTES..data.start)).await)?;
     if new.is_in_sync {
-        ok(zero_all(drives, |_| vec![data.clone()]).await)?;
+        ok(zero_all(drives, |_| one(data.clone())).await)?;
     }
     let (meta, view) = new_meta(env, request);
     let bitmap = plan.bitmap(new);
@@ -296,6 +292,10 @@ fn ends(drive_bytes: u64) -> Vec<Range<u64>> {
     vec![0..end, tail..drive_bytes]
 }
 
+fn one(range: Range<u64>) -> Vec<Range<u64>> {
+    core::iter::once(range).collect()
+}
+
 /// Zeroes ranges of all drives, the drives together, and flushes them.
 async fn zero_all<D: Drive>(
     drives: &[(Slot, D)],
@@ -326,9 +326,7 @@ async fn zero_all<D: Drive>(
 
 fn split(range: Range<u64>, step: u64) -> Vec<Range<u64>> {
     let pieces = (range.end.saturating_sub(range.start)).div_ceil(step);
-    (0..pieces)
-        .map(|i| range.start + i * step..(range.start + (i + 1) * step).min(range.end))
-        .collect()
+    (0..pieces).map(|i| range.start + i * step..(range.start + (i + 1) * step).min(range.end)).collect()
 }
 
 /// What lay in some ranges of a drive: the ranges, and the pieces of them that were not zero.
@@ -458,7 +456,8 @@ pub async fn wipe<E: Env>(env: &E, drive: &E::Drive) -> Result<(), IoError> {
         && let Some(area) = &ours.copy.layout.extension
     {
         let len = u64_of(COPY_BYTES);
-        ranges.extend([CopyPlace::A, CopyPlace::B].map(|place| place.start(area).0..place.start(area).0 + len));
+        ranges
+            .extend([CopyPlace::A, CopyPlace::B].map(|place| place.start(area).0..place.start(area).0 + len));
     }
     first_error(zero_all(&[(Slot(0), drive.clone())], |_| ranges.clone()).await)
 }

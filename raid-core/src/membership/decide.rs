@@ -220,7 +220,11 @@ fn others(group: Uuid, observed: &[Observed], policy: Policy) -> Result<Vec<Left
                 left_out.push(LeftOut { drive: drive.key, device_uuid: Some(*device_uuid), why });
             }
             Observation::Damaged { what, .. } => {
-                left_out.push(LeftOut { drive: drive.key, device_uuid: None, why: format!("damaged: {what}") });
+                left_out.push(LeftOut {
+                    drive: drive.key,
+                    device_uuid: None,
+                    why: format!("damaged: {what}"),
+                });
             }
             _ => {}
         }
@@ -248,11 +252,7 @@ fn tips<'a>(seen: &[Seen<'a>]) -> Vec<Seen<'a>> {
 }
 
 /// The tip to go on from; `None` if there is no member at all.
-fn choose_tip<'a>(
-    tips: &[Seen<'a>],
-    seen: &[Seen<'a>],
-    policy: Policy,
-) -> Result<Option<Seen<'a>>, Refusal> {
+fn choose_tip<'a>(tips: &[Seen<'a>], seen: &[Seen<'a>], policy: Policy) -> Result<Option<Seen<'a>>, Refusal> {
     if let Some(wanted) = policy.choose {
         let knows = |tip: &&Seen<'a>| {
             seen.iter().any(|member| member.device() == wanted && member.epoch() == tip.epoch())
@@ -281,8 +281,7 @@ fn could_have_run(tip: &Seen<'_>, seen: &[Seen<'_>]) -> bool {
     let current = current_slots(tip.ours);
     tip.ours.geometry.is_readable(|slot| {
         let device = tip.ours.copy.slots[slot.index()].device_uuid;
-        let elsewhere =
-            seen.iter().any(|member| member.device() == device && !member.follows(tip.ours));
+        let elsewhere = seen.iter().any(|member| member.device() == device && !member.follows(tip.ours));
         current[slot.index()] && !elsewhere
     })
 }
@@ -357,9 +356,8 @@ impl<'a> Case<'a> {
         }
         this.merge_bits();
         let marks = tip.ours.copy.marks;
-        let went_offline = this.current.iter().zip(slots).any(|(current, slot)| {
-            *current && slot.state != SlotState::InSync
-        });
+        let went_offline =
+            this.current.iter().zip(slots).any(|(current, slot)| *current && slot.state != SlotState::InSync);
         this.doubt = if !marks.clean || marks.torn || went_offline {
             Doubt::Torn
         } else if marks.unsynced {
@@ -482,8 +480,7 @@ impl<'a> Case<'a> {
         {
             newer.push((witness.epoch, witness.in_sync.clone()));
         }
-        self.counter_floor =
-            self.counter_floor.max(witness.map_or(0, |witness| witness.epoch.counter));
+        self.counter_floor = self.counter_floor.max(witness.map_or(0, |witness| witness.epoch.counter));
         for (known, in_sync) in newer {
             self.counter_floor = self.counter_floor.max(known.counter);
             let have = self.tip.epoch();

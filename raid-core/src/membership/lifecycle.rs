@@ -119,7 +119,8 @@ fn obstacle(plan: &StartPlan, view: &View) -> Option<&'static str> {
     }
     let is_dirty = plan.bits.as_ref().is_none_or(|bits| bits.dirty() > 0);
     let is_torn = geometry.level().parities() > 0 && plan.doubt == Doubt::Torn && is_dirty;
-    (is_torn && !plan.is_forced).then_some("the group was not stopped cleanly and would be degraded (no journal)")
+    (is_torn && !plan.is_forced)
+        .then_some("the group was not stopped cleanly and would be degraded (no journal)")
 }
 
 fn first_view(plan: &StartPlan, epoch: Epoch) -> View {
@@ -445,9 +446,8 @@ pub async fn undelete<E: Env>(env: &E, group: Uuid, observed: &[Observed]) -> Re
     if !members.values().any(|(_, ours)| ours.copy.marks.deleted) {
         return Err(UndeleteError::NotDeleted);
     }
-    let is_here = |uuid: &Uuid| {
-        members.get(uuid).is_some_and(|(_, ours)| tip.copy.chain.contains(&ours.copy.epoch()))
-    };
+    let is_here =
+        |uuid: &Uuid| members.get(uuid).is_some_and(|(_, ours)| tip.copy.chain.contains(&ours.copy.epoch()));
     let in_sync = tip.copy.slots.iter().filter(|slot| slot.state == SlotState::InSync);
     let missing: Vec<Uuid> = in_sync.map(|slot| slot.device_uuid).filter(|uuid| !is_here(uuid)).collect();
     if !missing.is_empty() {

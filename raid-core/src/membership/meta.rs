@@ -241,7 +241,8 @@ impl State {
             sequence: self.sequence,
             group: identity.group,
             device_uuid: on_drive.superblock.device_uuid,
-            dev_number: u16::try_from(on_drive.superblock.dev_number).expect("a dev_number indexes the roles"),
+            dev_number: u16::try_from(on_drive.superblock.dev_number)
+                .expect("a dev_number indexes the roles"),
             events: self.events,
             events_cleared: self.events_cleared,
             level: geometry.level(),
@@ -308,8 +309,7 @@ fn take_member(record: &mut SlotRecord, member: &Member, epoch: Epoch) {
 fn roles(before: &[u16], slots: &[SlotRecord]) -> Vec<u16> {
     let spare = MdRole::Spare.number();
     let faulty = MdRole::Faulty.number();
-    let mut roles: Vec<u16> =
-        before.iter().map(|&role| if role == spare { spare } else { faulty }).collect();
+    let mut roles: Vec<u16> = before.iter().map(|&role| if role == spare { spare } else { faulty }).collect();
     for (slot, record) in (0u8..).map(Slot).zip(slots) {
         let role = match record.state {
             SlotState::InSync | SlotState::Rebuilding => MdRole::Active(slot).number(),
@@ -357,7 +357,7 @@ mod tests {
                 state.events = events;
                 state.raise_events();
                 assert!((2..=3).contains(&(state.events - events)), "{events} -> {}", state.events);
-                assert_eq!(state.events % 2 == 0, clean);
+                assert_eq!(state.events.is_multiple_of(2), clean);
             }
         }
     }

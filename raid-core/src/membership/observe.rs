@@ -114,7 +114,13 @@ impl fmt::Display for Observation {
                 write!(f, "unfinished member of group {} ({})", ours.copy.name, ours.copy.group)
             }
             Self::Ours(ours) => {
-                write!(f, "member of group {} ({}), {}", ours.copy.name, ours.copy.group, ours.superblock.role())
+                write!(
+                    f,
+                    "member of group {} ({}), {}",
+                    ours.copy.name,
+                    ours.copy.group,
+                    ours.superblock.role()
+                )
             }
             Self::PlainMd(superblock) => {
                 write!(f, "member of md array {} ({})", superblock.name(), superblock.set_uuid)
@@ -148,9 +154,7 @@ async fn look<E: Env>(env: &E, drive: &E::Drive) -> Result<Observation, IoError>
     let anchor = Anchor::decode(&slot[ANCHOR_AT..]);
     let area = match (&anchor, &superblock) {
         (Ok(anchor), _) => anchor.extension.clone(),
-        (Err(_), Ok(superblock)) if superblock.is_claimed() => {
-            crate::format::plan::extension_of(superblock)
-        }
+        (Err(_), Ok(superblock)) if superblock.is_claimed() => crate::format::plan::extension_of(superblock),
         _ => None,
     };
     let area = area.filter(|area| is_large_enough(area) && area.end <= drive.size_bytes());
@@ -248,7 +252,9 @@ fn judge(
             Err(difference) => return modified(difference),
         },
         Err(SuperblockError::NoMagic) if is_tombstone => {}
-        Err(SuperblockError::NoMagic) if is_erased => return modified((false, "superblock erased".to_owned())),
+        Err(SuperblockError::NoMagic) if is_erased => {
+            return modified((false, "superblock erased".to_owned()));
+        }
         Err(error @ (SuperblockError::NoMagic | SuperblockError::BadChecksum { .. })) => {
             notes.push(error.to_string());
         }
@@ -272,7 +278,8 @@ fn foreign_hand(superblock: &Superblock, id: (Uuid, Uuid)) -> Option<(bool, Stri
     if superblock.device_uuid != id.1 {
         return Some((false, format!("its device uuid is {} now", superblock.device_uuid)));
     }
-    (!superblock.is_claimed()).then(|| (true, "the claim was taken off: md may have run the group".to_owned()))
+    (!superblock.is_claimed())
+        .then(|| (true, "the claim was taken off: md may have run the group".to_owned()))
 }
 
 /// Compares a superblock with the one recorded: `Ok` if it is ours or only differs where that does no harm.

@@ -8,15 +8,15 @@
 
 use core::ops::Range;
 
+use super::GroupMeta;
 use super::io::{Job, note, write, write_all};
 use super::meta::Persistent;
-use super::{Epoch, GroupMeta};
 use crate::format::bad_blocks::BadBlocks;
 use crate::format::extension::SlotState;
 use crate::format::superblock::{FEATURE_BAD_BLOCKS, SUPERBLOCK_START};
 use crate::ports::{Clock, Durability, Env, IoError, IoKind};
 use crate::units::{DriveOffset, Slot, Uuid};
-use crate::view::View;
+use crate::view::{Epoch, View};
 
 /// Tries to store the witness before the failure is kept for all to see.
 const WITNESS_TRIES: u32 = 3;
@@ -77,8 +77,7 @@ pub(super) async fn write_members<E: Env>(
     for (slot, error) in write_all(env, copies, Durability::Fua).await {
         note(&mut failed, slot, error);
     }
-    let has_failed =
-        |failed: &[(Slot, IoError)], slot: Slot| failed.iter().any(|(known, _)| *known == slot);
+    let has_failed = |failed: &[(Slot, IoError)], slot: Slot| failed.iter().any(|(known, _)| *known == slot);
     for (slot, device_uuid, _) in &taking_part {
         if !has_failed(&failed, *slot) {
             meta.copy_written(*device_uuid);
@@ -89,9 +88,8 @@ pub(super) async fn write_members<E: Env>(
         note(&mut failed, slot, error);
     }
     // An epoch that no member in sync knows must not bind the host to it.
-    let is_known = taking_part
-        .iter()
-        .any(|(slot, _, state)| *state == SlotState::InSync && !has_failed(&failed, *slot));
+    let is_known =
+        taking_part.iter().any(|(slot, _, state)| *state == SlotState::InSync && !has_failed(&failed, *slot));
     let is_creating = meta.state.lock().marks.creating;
     if is_known && !is_creating {
         store_witness(env, meta).await;
@@ -173,8 +171,7 @@ pub async fn store_bad_blocks<E: Env>(
     let _turn = meta.turn.take().await;
     let member = view.member(slot);
     let drive = drives[slot.index()].as_ref().ok_or(IoError::new(IoKind::Gone, "bad-block log"))?;
-    let place =
-        member.layout.bad_blocks.clone().ok_or(IoError::new(IoKind::Invalid, "no bad-block log"))?;
+    let place = member.layout.bad_blocks.clone().ok_or(IoError::new(IoKind::Invalid, "no bad-block log"))?;
     let mut list = BadBlocks::default();
     for range in ranges {
         let start = member.layout.data_start;

@@ -160,7 +160,11 @@ impl fmt::Display for Refusal {
                 list_left_out(f, unusable)
             }
             Self::NewerEpochKnown { known, have, in_sync } => {
-                write!(f, "the present members know epoch {}, but epoch {} exists", have.counter, known.counter)?;
+                write!(
+                    f,
+                    "the present members know epoch {}, but epoch {} exists",
+                    have.counter, known.counter
+                )?;
                 for uuid in in_sync {
                     write!(f, "; member {uuid} was in sync in it")?;
                 }
