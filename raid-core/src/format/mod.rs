@@ -10,4 +10,6 @@ pub mod bitmap;
 pub mod bytes;
 pub mod extension;
 pub mod gpt;
+pub mod plan;
+pub mod sums;
 pub mod superblock;
