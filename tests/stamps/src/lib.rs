@@ -8,9 +8,11 @@
 //! - [`model`]: what each block of a disk may hold, given which writes were begun, acknowledged and flushed.
 //! - [`nbd`]: a blocking, pipelined NBD client.
 //! - [`load`]: stamped load over NBD connections, each read checked against the model.
+//! - [`members`]: do parity and copies on the drives of a group agree with the data?
 
 pub mod block;
 pub mod load;
+pub mod members;
 pub mod model;
 pub mod nbd;
 mod random;
