@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use stamps::members::{Mismatch, check};
 
@@ -14,7 +15,10 @@ struct Array {
 impl Array {
     fn unpack(name: &str) -> Self {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden").join(name);
-        let folder = std::env::temp_dir().join(format!("warpraid-golden-{}-{name}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique =
+            format!("warpraid-golden-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(unique);
         std::fs::create_dir_all(&folder).unwrap();
         let mut drives = Vec::new();
         for i in 0.. {
