@@ -1,0 +1,1 @@
+//! Our extension area: copy A, journal ring, copy B.
