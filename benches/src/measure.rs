@@ -11,6 +11,12 @@ impl<'a> Bench<'a> {
     pub fn new(name: impl Into<String>, run: impl FnMut() -> f64 + 'a) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Runs every bench once to warm up, then `rounds` times in turn. Gives name and samples of each, in order.

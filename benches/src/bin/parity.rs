@@ -16,6 +16,9 @@ use raid_core::units::u64_of;
 /// Measures the parity kernels of this machine.
 #[derive(Parser)]
 struct Args {
+    /// Only the cases whose id contains this.
+    #[arg(long, default_value = "")]
+    only: String,
     /// Samples per case.
     #[arg(long, default_value_t = 9)]
     samples: usize,
@@ -106,15 +109,19 @@ fn main() -> ExitCode {
     let floors = Floors::built_in();
     let mut benches = Vec::new();
     let mut verified = Vec::new();
+    let mut add = |bench: Bench<'static>, is_right: bool| {
+        if bench.name().contains(&args.only) {
+            benches.push(bench);
+            verified.push(is_right);
+        }
+    };
     for kernel in available() {
         for k in WIDTHS {
             for len in LENGTHS {
-                benches.push(pq_bench(kernel, k, len));
-                verified.push(is_right(kernel, k, len));
+                add(pq_bench(kernel, k, len), is_right(kernel, k, len));
             }
         }
-        benches.push(delta_bench(kernel));
-        verified.push(is_right(kernel, 4, 4096));
+        add(delta_bench(kernel), is_right(kernel, 4, 4096));
     }
     let mut cases = Vec::new();
     for ((id, samples), verified) in
