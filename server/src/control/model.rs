@@ -23,10 +23,11 @@ macro_rules! documents {
     ($($name:ty = $text:literal,)*) => {
         $(impl Document for $name { const NAME: &'static str = $text; })*
 
-        /// Name and JSON schema of every document, for the files in `docs/schemas`.
+        /// Name and JSON schema (of the whole envelope) of every document: the files in `docs/schemas`.
         #[must_use]
         pub fn document_schemas() -> Vec<(&'static str, schemars::Schema)> {
-            vec![$(($text, schemars::schema_for!(Envelope<$name>)),)*]
+            let settings = || schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+            vec![$(($text, settings().into_generator().into_root_schema_for::<Envelope<$name>>()),)*]
         }
     };
 }
