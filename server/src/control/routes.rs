@@ -183,8 +183,12 @@ impl Call {
     }
 }
 
-/// A destructive verb needs `yes`, and where something exists already, its uuid (CASES AD-06).
-fn meant(what: &str, yes: bool, expect: Option<&Option<String>>, dry_run: bool) -> Result<(), ApiError> {
+/// A destructive verb needs `yes`, and where something exists already, its uuid (CASES AD-06). `expect` is none for a verb
+/// that destroys nothing known by uuid. The command line asks this too, to know when to ask at the terminal.
+///
+/// # Errors
+/// `confirm.missing`, naming the options that are.
+pub fn meant(what: &str, yes: bool, expect: Option<&Option<String>>, dry_run: bool) -> Result<(), ApiError> {
     let missing = match (yes, expect) {
         _ if dry_run => return Ok(()),
         (true, Some(Some(_)) | None) => return Ok(()),
