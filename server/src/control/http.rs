@@ -174,18 +174,17 @@ pub fn router<C: Control>(control: Arc<C>, read_only_beside: Option<String>) -> 
     }
     let document = async || ([(header::CONTENT_TYPE, "application/json")], openapi::document_text());
     router = router.route("/openapi.json", axum::routing::get(document));
-    let no_method = move |method: Method| {
-        let error = no_method(&method, read_only_beside.as_deref());
-        async move { refused(&error) }
+    let admin = read_only_beside.clone();
+    let no_method = async move |method: Method| refused(&no_method(&method, admin.as_deref()));
+    let no_route = async move |method: Method, uri: axum::http::Uri| {
+        let looks = matches!(method, Method::GET | Method::HEAD);
+        refused(&match &read_only_beside {
+            Some(admin) if !looks => read_only(admin),
+            _ => no_route(&method, uri.path()),
+        })
     };
     router
-        .fallback(move |method: Method, uri: axum::http::Uri| async move {
-            let path = super::names::shown(uri.path());
-            let message = format!("the API has no {method} {path}");
-            refused(
-                &ApiError::new(ErrorCode::RouteUnknown, message).hint("GET /openapi.json lists all there is"),
-            )
-        })
+        .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
@@ -205,13 +204,24 @@ fn stranger(admin_path: &str, read_path: &str) -> ApiError {
         .hint(format!("run as root (sudo), or look through the read-only socket: --socket {read_path}"))
 }
 
+fn read_only(admin_path: &str) -> ApiError {
+    ApiError::new(ErrorCode::NotPermitted, "this socket is read-only")
+        .hint(format!("use the admin socket as root: --socket {admin_path}"))
+}
+
 fn no_method(method: &Method, read_only_beside: Option<&str>) -> ApiError {
-    match read_only_beside {
-        Some(admin) => ApiError::new(ErrorCode::NotPermitted, "this socket is read-only".to_owned())
-            .hint(format!("use the admin socket as root: --socket {admin}")),
-        None => ApiError::new(ErrorCode::MethodUnknown, format!("this page of the API has no {method}"))
-            .hint("GET /openapi.json lists all there is"),
-    }
+    read_only_beside.map_or_else(
+        || {
+            let message = format!("this page of the API has no {method}");
+            ApiError::new(ErrorCode::MethodUnknown, message).hint("GET /openapi.json lists all there is")
+        },
+        read_only,
+    )
+}
+
+fn no_route(method: &Method, path: &str) -> ApiError {
+    let message = format!("the API has no {method} {}", super::names::shown(path));
+    ApiError::new(ErrorCode::RouteUnknown, message).hint("GET /openapi.json lists all there is")
 }
 
 fn taken(

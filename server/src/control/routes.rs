@@ -169,9 +169,12 @@ impl Call {
         Ok((self.group()?, disk))
     }
 
-    /// The body; an empty one counts as `{}`.
+    /// The body; an empty one counts as `{}`. Only an object will do: serde would take an array for a struct, by position.
     fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let text: &[u8] = if self.body.is_empty() { b"{}" } else { &self.body };
+        if text.trim_ascii_start().first() != Some(&b'{') {
+            return Err(ApiError::new(ErrorCode::RequestInvalid, "the request's body is not a JSON object"));
+        }
         serde_json::from_slice(text)
             .map_err(|error| ApiError::new(ErrorCode::RequestInvalid, format!("the request's body: {error}")))
     }
