@@ -29,7 +29,7 @@ use crate::nbd::address::Address;
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// The daemon behind the control API.
-pub struct Api(pub(super) Arc<Daemon>);
+pub(super) struct Api(pub(super) Arc<Daemon>);
 
 fn confirm_missing(what: &str) -> ApiError {
     ApiError::new(ErrorCode::ConfirmMissing, format!("{what} needs confirmation"))
@@ -37,12 +37,21 @@ fn confirm_missing(what: &str) -> ApiError {
 }
 
 /// Refuses unless `given` is the uuid (or serial) of the thing.
-fn check_identity(what: &str, given: Option<&str>, known: &[String], code: ErrorCode) -> Result<(), ApiError> {
+fn check_identity(
+    what: &str,
+    given: Option<&str>,
+    known: &[String],
+    code: ErrorCode,
+) -> Result<(), ApiError> {
     let Some(given) = given else {
         let hint = format!("--expect-uuid {}", known.first().map_or("UUID", String::as_str));
-        return Err(ApiError::new(ErrorCode::ConfirmMissing, format!("{what}: say which one is meant")).hint(hint));
+        return Err(
+            ApiError::new(ErrorCode::ConfirmMissing, format!("{what}: say which one is meant")).hint(hint)
+        );
     };
-    let same = |text: &String| text == given || (Uuid::parse(text).is_some() && Uuid::parse(text) == Uuid::parse(given));
+    let same = |text: &String| {
+        text == given || (Uuid::parse(text).is_some() && Uuid::parse(text) == Uuid::parse(given))
+    };
     if known.iter().any(same) {
         return Ok(());
     }
@@ -72,7 +81,9 @@ fn plan_doc(taken: &Taken) -> PlanDoc {
     let unused_total: u64 = drives.iter().map(|drive| drive.unused_bytes).sum();
     let tolerance = match (sums.losses.any, sums.losses.at_best) {
         (0, 0) => "no drive may be lost".to_owned(),
-        (any, best) if any == best => format!("any {any} drive{} may be lost", if any == 1 { "" } else { "s" }),
+        (any, best) if any == best => {
+            format!("any {any} drive{} may be lost", if any == 1 { "" } else { "s" })
+        }
         (any, best) => format!("any {any} drive may be lost, up to {best} if no pair loses both"),
     };
     PlanDoc {
@@ -119,7 +130,7 @@ impl Api {
         let daemon = self.daemon();
         let taken = daemon.take_blank(&what.drives, what.level.into(), what.chunk_bytes, false).await?;
         let doc = plan_doc(&taken);
-        daemon.release(taken.drives.into_iter().map(|(_, _, key)| key)).await;
+        daemon.release(taken.keys()).await;
         Ok(doc)
     }
 
@@ -133,14 +144,21 @@ impl Api {
         let daemon = self.daemon();
         if let Some(running) = daemon.running(name) {
             let message = format!("group {} runs already", running.name());
-            return Err(ApiError::new(ErrorCode::GroupRunning, message).hint("warpraid group show tells its state"));
+            return Err(
+                ApiError::new(ErrorCode::GroupRunning, message).hint("warpraid group show tells its state")
+            );
         }
         let (uuid, shown, looked) = daemon.find_group(name, extra).await?;
         let keys: Vec<_> = looked.iter().map(|one| one.key).collect();
         if what.force {
             let checked = if what.yes || what.dry_run {
                 let known = [uuid.to_string()];
-                check_identity(&format!("group {shown}"), what.expect_uuid.as_deref(), &known, ErrorCode::GroupUuidMismatch)
+                check_identity(
+                    &format!("group {shown}"),
+                    what.expect_uuid.as_deref(),
+                    &known,
+                    ErrorCode::GroupUuidMismatch,
+                )
             } else {
                 Err(confirm_missing(&format!("a forced start of group {shown}")))
             };
@@ -149,13 +167,16 @@ impl Api {
                 return Err(error);
             }
         }
-        let steps: Vec<String> = looked.iter().map(|one| format!("{}: {}", one.path.display(), one.seen.what)).collect();
+        let steps: Vec<String> =
+            looked.iter().map(|one| format!("{}: {}", one.path.display(), one.seen.what)).collect();
         let policy = Policy { force: what.force, waited: true, choose: None };
         if what.dry_run {
             let decided = daemon.decide(uuid, looked, policy);
             daemon.release(keys).await;
             return match decided.decision {
-                raid_core::membership::Decision::Refuse(refusal) => Err(super::start::refused(&shown, &refusal)),
+                raid_core::membership::Decision::Refuse(refusal) => {
+                    Err(super::start::refused(&shown, &refusal))
+                }
                 _ => Ok(ActionDoc::new("group assemble", shown, true, steps).into()),
             };
         }
@@ -168,8 +189,9 @@ impl Api {
         let mut paths = daemon.known_paths();
         paths.extend(extra.iter().cloned());
         let looked = daemon.take_members(&paths, |looked| looked.seen.group().is_some()).await?;
-        let uuids: std::collections::BTreeSet<Uuid> = looked.iter().filter_map(|one| one.seen.group()).collect();
-        daemon.release(looked.iter().map(|one| one.key)).await;
+        let uuids: std::collections::BTreeSet<Uuid> =
+            looked.iter().filter_map(|one| one.seen.group()).collect();
+        daemon.release(looked.iter().map(|one| one.key).collect()).await;
         let mut doc = ActionDoc::new("group assemble", "all groups", what.dry_run, Vec::new());
         let mut warnings = Vec::new();
         for uuid in uuids.into_iter().filter(|uuid| !daemon.is_running(*uuid)) {
@@ -215,7 +237,14 @@ impl Api {
         Ok((running, found))
     }
 
-    fn disk_action(&self, verb: &str, group: &Running, disk: &raid_core::disks::Disk, dry_run: bool, step: String) -> ActionDoc {
+    fn disk_action(
+        &self,
+        verb: &str,
+        group: &Running,
+        disk: &raid_core::disks::Disk,
+        dry_run: bool,
+        step: String,
+    ) -> ActionDoc {
         let subject = format!("{}/{}", group.name(), disk.name);
         let mut doc = ActionDoc::new(verb, subject, dry_run, vec![step]);
         doc.disk = Some(self.0.disk_doc(group, disk));
@@ -256,7 +285,8 @@ impl Control for Api {
         let daemon = self.daemon();
         let mut paths = daemon.known_paths();
         for group in daemon.groups.read().values() {
-            paths.extend(group.places.lock().iter().filter_map(|place| place.path.clone()).map(PathBuf::from));
+            paths
+                .extend(group.places.lock().iter().filter_map(|place| place.path.clone()).map(PathBuf::from));
         }
         paths.sort();
         paths.dedup();
@@ -290,7 +320,9 @@ impl Control for Api {
         let shown = path.display().to_string();
         if let Some((group, slot, _)) = daemon.member_at(&path) {
             let message = format!("{shown} is slot {slot} of the running group {}", group.name());
-            return Err(ApiError::new(ErrorCode::DriveBusy, message).hint("warpraid drive fail takes it out first"));
+            return Err(
+                ApiError::new(ErrorCode::DriveBusy, message).hint("warpraid drive fail takes it out first")
+            );
         }
         let doc = daemon.drive_doc(&path).await?;
         if !doc.holders.is_empty() {
@@ -302,7 +334,10 @@ impl Control for Api {
         let steps: Vec<String> = if doc.signatures.is_empty() {
             vec![format!("{shown} carries nothing")]
         } else {
-            doc.signatures.iter().map(|it| format!("{shown}: {} at byte {} is erased", it.kind, it.offset_bytes)).collect()
+            doc.signatures
+                .iter()
+                .map(|it| format!("{shown}: {} at byte {} is erased", it.kind, it.offset_bytes))
+                .collect()
         };
         if !how.dry_run {
             if !how.yes {
@@ -310,7 +345,12 @@ impl Control for Api {
             }
             // A drive without any identity (a file with a signature that has none) is named by its path alone.
             if !known.is_empty() {
-                check_identity(&format!("drive {shown}"), how.expect_uuid.as_deref(), &known, ErrorCode::DriveIdentityMismatch)?;
+                check_identity(
+                    &format!("drive {shown}"),
+                    how.expect_uuid.as_deref(),
+                    &known,
+                    ErrorCode::DriveIdentityMismatch,
+                )?;
             }
             daemon.wipe_drive(&path).await?;
         }
@@ -322,17 +362,21 @@ impl Control for Api {
     async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        let found = daemon.groups.read().values().find_map(|group| {
-            group.slot_called(&drive).map(|slot| (Arc::clone(group), slot))
-        });
+        let found = daemon
+            .groups
+            .read()
+            .values()
+            .find_map(|group| group.slot_called(&drive).map(|slot| (Arc::clone(group), slot)));
         let Some((group, slot)) = found else {
             let path = self.drive_path(&drive)?;
             let message = format!("{} is no member of a running group", path.display());
-            return Err(ApiError::new(ErrorCode::DriveNotFound, message).hint("warpraid group show lists the members"));
+            return Err(ApiError::new(ErrorCode::DriveNotFound, message)
+                .hint("warpraid group show lists the members"));
         };
         if group.shared.view().member(slot).is_missing() {
             let message = format!("slot {slot} of group {} has no working drive", group.name());
-            return Err(ApiError::new(ErrorCode::DriveNotFound, message).hint(format!("warpraid group replace {} --slot {slot} NEW_DRIVE", group.name())));
+            return Err(ApiError::new(ErrorCode::DriveNotFound, message)
+                .hint(format!("warpraid group replace {} --slot {slot} NEW_DRIVE", group.name())));
         }
         let shown = group.places.lock()[slot.index()].path.clone().unwrap_or_else(|| drive.clone());
         let steps = vec![format!("{shown} is dropped from slot {slot} of group {}", group.name())];
@@ -356,7 +400,8 @@ impl Control for Api {
         if !what.dry_run && !what.yes {
             return Err(confirm_missing(&format!("creating group {}", what.name)));
         }
-        let taken = daemon.take_blank(&what.drives, what.level.into(), what.chunk_bytes, !what.dry_run).await?;
+        let taken =
+            daemon.take_blank(&what.drives, what.level.into(), what.chunk_bytes, !what.dry_run).await?;
         let plan = plan_doc(&taken);
         let steps = plan
             .drives
@@ -366,15 +411,10 @@ impl Control for Api {
         let mut action = ActionDoc::new("group create", what.name.clone(), what.dry_run, steps);
         action.plan = Some(plan);
         if what.dry_run {
-            daemon.release(taken.drives.into_iter().map(|(_, _, key)| key)).await;
+            daemon.release(taken.keys()).await;
             return Ok(action.into());
         }
-        let wish = NewGroupWish {
-            name: &what.name,
-            level: what.level.into(),
-            chunk_bytes: what.chunk_bytes,
-            init: what.init,
-        };
+        let wish = NewGroupWish { name: &what.name, level: what.level.into(), init: what.init };
         let started = daemon.create_on(&wish, taken).await?;
         Ok(self.started(action, started).await)
     }
@@ -405,7 +445,8 @@ impl Control for Api {
         match &what.group {
             Some(name) if !what.all => self.assemble_one(name, &what, &extra).await,
             None if what.all => self.assemble_all(&what, &extra).await,
-            _ => Err(ApiError::new(ErrorCode::UsageInvalid, "name one group, or --all").hint("warpraid group assemble NAME [DRIVE...]")),
+            _ => Err(ApiError::new(ErrorCode::UsageInvalid, "name one group, or --all")
+                .hint("warpraid group assemble NAME [DRIVE...]")),
         }
     }
 
@@ -419,10 +460,17 @@ impl Control for Api {
                 return Err(confirm_missing(&format!("deleting group {name}")));
             }
             let known = [running.uuid.to_string()];
-            check_identity(&format!("group {name}"), how.expect_uuid.as_deref(), &known, ErrorCode::GroupUuidMismatch)?;
+            check_identity(
+                &format!("group {name}"),
+                how.expect_uuid.as_deref(),
+                &known,
+                ErrorCode::GroupUuidMismatch,
+            )?;
             daemon.delete_group(&running, how.force).await?;
         }
-        let steps = vec![format!("group {name} is stopped and its members become tombstones; undelete works until one is reused")];
+        let steps = vec![format!(
+            "group {name} is stopped and its members become tombstones; undelete works until one is reused"
+        )];
         Ok(ActionDoc::new("group delete", name, how.dry_run, steps).into())
     }
 
@@ -436,12 +484,16 @@ impl Control for Api {
         }
         if what.dry_run {
             let (uuid, shown, looked) = daemon.find_group(&what.group, &extra).await?;
-            let steps = looked.iter().map(|one| format!("{}: {}", one.path.display(), one.seen.what)).collect();
-            let deleted = looked.iter().any(|one| matches!(&one.seen.what, Observation::Ours(ours) if ours.copy.marks.deleted));
-            daemon.release(looked.iter().map(|one| one.key)).await;
+            let steps =
+                looked.iter().map(|one| format!("{}: {}", one.path.display(), one.seen.what)).collect();
+            let deleted = looked
+                .iter()
+                .any(|one| matches!(&one.seen.what, Observation::Ours(ours) if ours.copy.marks.deleted));
+            daemon.release(looked.iter().map(|one| one.key).collect()).await;
             if !deleted {
                 let message = format!("group {shown} ({uuid}) is not deleted");
-                return Err(ApiError::new(ErrorCode::GroupUndeleteImpossible, message).hint("warpraid group assemble starts it"));
+                return Err(ApiError::new(ErrorCode::GroupUndeleteImpossible, message)
+                    .hint("warpraid group assemble starts it"));
             }
             return Ok(ActionDoc::new("group undelete", shown, true, steps).into());
         }
@@ -458,11 +510,17 @@ impl Control for Api {
         let slot = match (how.slot, &how.old_drive) {
             (Some(slot), _) => Slot(slot),
             (None, Some(old)) => running.slot_called(old).ok_or_else(|| {
-                ApiError::new(ErrorCode::DriveNotFound, format!("{old} is no member of group {}", running.name()))
-                    .hint("name the slot: warpraid group show lists them")
+                ApiError::new(
+                    ErrorCode::DriveNotFound,
+                    format!("{old} is no member of group {}", running.name()),
+                )
+                .hint("name the slot: warpraid group show lists them")
             })?,
             (None, None) => {
-                return Err(ApiError::new(ErrorCode::UsageInvalid, "which member is replaced? give --slot or the old drive"));
+                return Err(ApiError::new(
+                    ErrorCode::UsageInvalid,
+                    "which member is replaced? give --slot or the old drive",
+                ));
             }
         };
         let steps = daemon.replace_member(&running, slot, &how.new_drive, how.dry_run).await?;
@@ -488,7 +546,8 @@ impl Control for Api {
             }
             match Self::wait_is_vain(&running, what.what) {
                 Some(why) if vain_rounds >= 5 => {
-                    return Err(ApiError::new(ErrorCode::GroupWaitImpossible, why).hint("warpraid status says what to do"));
+                    return Err(ApiError::new(ErrorCode::GroupWaitImpossible, why)
+                        .hint("warpraid status says what to do"));
                 }
                 Some(_) => vain_rounds += 1,
                 None => vain_rounds = 0,
@@ -551,7 +610,8 @@ impl Control for Api {
         });
         if !exposed {
             let message = format!("disk {}/{} is not exposed there", running.name(), found.name);
-            return Err(ApiError::new(ErrorCode::ExposeNotFound, message).hint("warpraid disk show lists its addresses"));
+            return Err(ApiError::new(ErrorCode::ExposeNotFound, message)
+                .hint("warpraid disk show lists its addresses"));
         }
         if !how.dry_run {
             daemon.unexpose_disk(&running, &found.name, how.force).await?;
@@ -568,7 +628,12 @@ impl Control for Api {
         if !how.dry_run {
             Daemon::note_resized(&running, &resized);
         }
-        let step = format!("disk {}/{} has {} bytes; clients see it when they connect again", running.name(), resized.name, resized.bytes);
+        let step = format!(
+            "disk {}/{} has {} bytes; clients see it when they connect again",
+            running.name(),
+            resized.name,
+            resized.bytes
+        );
         Ok(self.disk_action("disk resize", &running, &resized, how.dry_run, step).into())
     }
 
@@ -582,7 +647,12 @@ impl Control for Api {
                 return Err(confirm_missing(&format!("deleting disk {subject}")));
             }
             let known = [found.id.to_string()];
-            check_identity(&format!("disk {subject}"), how.expect_uuid.as_deref(), &known, ErrorCode::DiskUuidMismatch)?;
+            check_identity(
+                &format!("disk {subject}"),
+                how.expect_uuid.as_deref(),
+                &known,
+                ErrorCode::DiskUuidMismatch,
+            )?;
             daemon.unexpose_disk(&running, &found.name, how.force).await?;
             let name = found.name.clone();
             daemon.change_table(&running, &found.name, false, move |table| table.delete(&name)).await?;

@@ -22,7 +22,7 @@ use crate::nbd::address::{Address, AddressError, BindError};
 use crate::nbd::server::{ExposeError, NbdServer, Source, UnexposeError};
 
 /// How lanes reach one exposed disk. The length grows with the disk; connections see it when they open the export.
-pub struct DiskSource {
+pub(super) struct DiskSource {
     group: Uuid,
     start: GroupOffset,
     len: AtomicU64,
@@ -44,11 +44,11 @@ impl Source for DiskSource {
 }
 
 /// The NBD front end of the daemon.
-pub type Nbd = NbdServer<DiskSource>;
+pub(super) type Nbd = NbdServer<DiskSource>;
 
 /// One way a disk is reached.
 #[derive(Clone)]
-pub struct Exposure {
+pub(super) struct Exposure {
     /// The disk's name in its group.
     pub disk: String,
     /// Where.

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nvme_backend::{DeviceListing, DriveKind as BackendKind, OpenDrive, OpenError, OpenOptions, list_block_devices};
+use nvme_backend::{
+    DeviceListing, DriveKind as BackendKind, OpenDrive, OpenError, OpenOptions, list_block_devices,
+};
 use raid_core::units::BlockSize;
 
 use crate::control::model::{DriveDoc, DriveKind, DriveState, ErrorCountsDoc};
@@ -18,16 +20,22 @@ const BYTES_MIN: u64 = 4 * 1024 * 1024;
 
 /// The error of the API for a drive that could not be opened.
 #[must_use]
-pub fn open_error(error: &OpenError) -> ApiError {
+pub(super) fn open_error(error: &OpenError) -> ApiError {
     let (code, hint) = match error {
-        OpenError::NotFound { .. } => (ErrorCode::DriveNotFound, "warpraid drive list shows the drives of this host"),
-        OpenError::PermissionDenied { .. } => (ErrorCode::NotPermitted, "run the daemon as root, or change the drive's mode"),
+        OpenError::NotFound { .. } => {
+            (ErrorCode::DriveNotFound, "warpraid drive list shows the drives of this host")
+        }
+        OpenError::PermissionDenied { .. } => {
+            (ErrorCode::NotPermitted, "run the daemon as root, or change the drive's mode")
+        }
         OpenError::Busy { holders, .. } if holders.iter().any(|holder| holder.contains("mount")) => {
             (ErrorCode::DriveMounted, "unmount it first; a mounted drive is never taken")
         }
         OpenError::Busy { .. } => (ErrorCode::DriveBusy, "stop what holds it, then try again"),
         OpenError::NotADrive { .. } => (ErrorCode::DriveInvalid, "name a block device or a regular file"),
-        OpenError::BlockSize { .. } => (ErrorCode::DriveBlockSize, "reformat the namespace to 512 or 4096 byte blocks"),
+        OpenError::BlockSize { .. } => {
+            (ErrorCode::DriveBlockSize, "reformat the namespace to 512 or 4096 byte blocks")
+        }
         OpenError::TooSmall { .. } => (ErrorCode::DriveTooSmall, "use a larger drive"),
         OpenError::Os { .. } => (ErrorCode::Io, "the kernel's log may say more"),
     };
@@ -36,7 +44,7 @@ pub fn open_error(error: &OpenError) -> ApiError {
 
 /// A path as members and witnesses remember it: absolute, links resolved.
 #[must_use]
-pub fn canonical(path: &Path) -> PathBuf {
+pub(super) fn canonical(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
@@ -45,7 +53,7 @@ pub fn canonical(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// `drive.not.found` with what was tried.
-pub fn resolve(name: &str) -> Result<PathBuf, ApiError> {
+pub(super) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
     let invalid = |why: &str| ApiError::new(ErrorCode::DriveInvalid, format!("drive {name:?}: {why}"));
     if name.is_empty() {
         return Err(invalid("the name is empty").hint("name a path such as /dev/nvme0n1, or a serial"));
@@ -65,7 +73,8 @@ pub fn resolve(name: &str) -> Result<PathBuf, ApiError> {
     if name.contains('/') {
         return Err(invalid("a relative path means nothing to the daemon").hint("name the whole path"));
     }
-    let by_serial = list_block_devices().into_iter().find(|device| device.identity.serial.as_deref() == Some(name));
+    let by_serial =
+        list_block_devices().into_iter().find(|device| device.identity.serial.as_deref() == Some(name));
     match by_serial {
         Some(device) => Ok(device.identity.path),
         None => Err(ApiError::new(ErrorCode::DriveNotFound, format!("{name}: no drive with this serial"))
@@ -77,7 +86,7 @@ pub fn resolve(name: &str) -> Result<PathBuf, ApiError> {
 ///
 /// # Errors
 /// Those of [`resolve`]; `drive.named.twice` if two names lead to one drive.
-pub fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+pub(super) fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
     let mut seen = BTreeSet::new();
     let mut paths = Vec::new();
     for name in names {
@@ -93,19 +102,19 @@ pub fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
 
 /// Options for a drive the daemon takes for itself.
 #[must_use]
-pub fn exclusive(timeout_ns: u64, block_size: Option<BlockSize>) -> OpenOptions {
+pub(super) fn exclusive(timeout_ns: u64, block_size: Option<BlockSize>) -> OpenOptions {
     OpenOptions { timeout_ns, block_size, ..OpenOptions::default() }
 }
 
 /// Options for a look at a drive.
 #[must_use]
-pub fn inspection(timeout_ns: u64) -> OpenOptions {
+pub(super) fn inspection(timeout_ns: u64) -> OpenOptions {
     OpenOptions { read_only: true, exclusive: false, timeout_ns, ..OpenOptions::default() }
 }
 
 /// Every path worth looking at: the host's block devices, those remembered, and the regular files of named folders.
 #[must_use]
-pub fn candidates(remembered: &[PathBuf], named: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn candidates(remembered: &[PathBuf], named: &[PathBuf]) -> Vec<PathBuf> {
     let mut paths = BTreeSet::new();
     for device in list_block_devices() {
         if device.size_bytes >= BYTES_MIN && device.partitions.is_empty() {
@@ -125,7 +134,8 @@ pub fn candidates(remembered: &[PathBuf], named: &[PathBuf]) -> Vec<PathBuf> {
 
 fn files_of(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let large = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() >= BYTES_MIN);
+    let large =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() >= BYTES_MIN);
     entries.flatten().map(|entry| canonical(&entry.path())).filter(large).collect()
 }
 
@@ -140,7 +150,7 @@ fn kind_of(kind: BackendKind, path: &Path) -> DriveKind {
 
 /// The document of an open drive, without what lies on it.
 #[must_use]
-pub fn doc_of(drive: &OpenDrive) -> DriveDoc {
+pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
     let identity = drive.identity();
     DriveDoc {
         path: identity.path.display().to_string(),
@@ -163,7 +173,7 @@ pub fn doc_of(drive: &OpenDrive) -> DriveDoc {
 
 /// The document of a block device that could not be opened.
 #[must_use]
-pub fn doc_of_listing(device: &DeviceListing, state: DriveState) -> DriveDoc {
+pub(super) fn doc_of_listing(device: &DeviceListing, state: DriveState) -> DriveDoc {
     DriveDoc {
         path: device.identity.path.display().to_string(),
         kind: kind_of(device.identity.kind, &device.identity.path),
@@ -191,7 +201,10 @@ mod tests {
     fn ad_02_odd_drive_names_are_refused_by_name() {
         for name in ["", "../x", "a\0b", "no-such-serial", "/no/such/drive"] {
             let error = resolve(name).unwrap_err();
-            assert!(matches!(error.code, ErrorCode::DriveInvalid | ErrorCode::DriveNotFound), "{name:?}: {error}");
+            assert!(
+                matches!(error.code, ErrorCode::DriveInvalid | ErrorCode::DriveNotFound),
+                "{name:?}: {error}"
+            );
         }
     }
 

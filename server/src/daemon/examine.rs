@@ -9,13 +9,16 @@ use raid_core::format::examine::{Examination, examine as examine_bytes, wants};
 use raid_core::format::extension::{COPY_BYTES, CopyPlace, Extension, SlotState};
 use raid_core::format::plan::layout_of;
 use raid_core::format::probe;
-use raid_core::format::superblock::{FEATURE_RECOVERY, IN_SYNC, MdRole, SUPERBLOCK_SLOT_BYTES, SUPERBLOCK_START, Superblock};
+use raid_core::format::superblock::{
+    FEATURE_RECOVERY, IN_SYNC, MdRole, SUPERBLOCK_SLOT_BYTES, SUPERBLOCK_START, Superblock,
+};
 use raid_core::ports::{Drive, IoError, IoKind, Pool};
 use raid_core::units::{DriveOffset, u32_of, u64_of};
 
 use super::drives;
 use crate::control::model::{
-    DriveState, EpochDoc, ExamineDoc, ExtensionDoc, MemberState, RememberedMemberDoc, SignatureDoc, SuperblockDoc,
+    DriveState, EpochDoc, ExamineDoc, ExtensionDoc, MemberState, RememberedMemberDoc, SignatureDoc,
+    SuperblockDoc,
 };
 use crate::control::options::DRIVE_TIMEOUT_NS;
 use crate::control::{Answer, ApiError, ErrorCode};
@@ -160,8 +163,12 @@ fn findings(read: &Read, extension: Option<&ExtensionDoc>) -> Vec<String> {
         (Err(_), Some(extension)) if extension.deleted => {
             lines.push("member of a deleted warpraid group; warpraid group undelete brings it back".into());
         }
-        (Err(error), Some(_)) => lines.push(format!("member of a warpraid group without a whole superblock: {error}")),
-        (Err(_), None) if read.examination.signatures.is_empty() => lines.push("nothing on it: free for use".into()),
+        (Err(error), Some(_)) => {
+            lines.push(format!("member of a warpraid group without a whole superblock: {error}"))
+        }
+        (Err(_), None) if read.examination.signatures.is_empty() => {
+            lines.push("nothing on it: free for use".into())
+        }
         (Err(_), None) => {}
     }
     for signature in &read.examination.signatures {
@@ -176,8 +183,14 @@ fn findings(read: &Read, extension: Option<&ExtensionDoc>) -> Vec<String> {
 /// The drive cannot be opened or read.
 pub fn examine(path: &Path) -> Answer<ExamineDoc> {
     let path = drives::canonical(path);
-    let drive = OpenDrive::open(&path, drives::inspection(DRIVE_TIMEOUT_NS)).map_err(|error| drives::open_error(&error))?;
-    let arena = ArenaConfig { request_bytes: 1 << 20, scratch_bytes: 1 << 20, metadata_bytes: 1 << 20, ..ArenaConfig::default() };
+    let drive = OpenDrive::open(&path, drives::inspection(DRIVE_TIMEOUT_NS))
+        .map_err(|error| drives::open_error(&error))?;
+    let arena = ArenaConfig {
+        request_bytes: 1 << 20,
+        scratch_bytes: 1 << 20,
+        metadata_bytes: 1 << 20,
+        ..ArenaConfig::default()
+    };
     let config = LaneConfig { arena, ..LaneConfig::default() };
     let opened = drive.clone();
     let read = try_block_on_lane(config, |lane| async move {
@@ -198,7 +211,8 @@ pub fn examine(path: &Path) -> Answer<ExamineDoc> {
             uuid: it.uuid.clone(),
         })
         .collect();
-    let superblock = read.examination.superblock.as_ref().ok().map(|it| superblock_doc(it, &read.examination));
+    let superblock =
+        read.examination.superblock.as_ref().ok().map(|it| superblock_doc(it, &read.examination));
     let extension = extension_doc(&read);
     let newest = read.copies.iter().flatten().max_by_key(|copy| copy.sequence);
     if let Some(copy) = newest {

@@ -13,7 +13,11 @@ use raid_core::units::{DriveOffset, GroupOffset, Uuid, u32_of, u64_of};
 ///
 /// # Errors
 /// The drive's.
-pub async fn read_drive<E: Env>(env: &E, drive: &E::Drive, range: Range<u64>) -> Result<Vec<u8>, IoError> {
+pub(super) async fn read_drive<E: Env>(
+    env: &E,
+    drive: &E::Drive,
+    range: Range<u64>,
+) -> Result<Vec<u8>, IoError> {
     let mut bytes = Vec::new();
     let mut next = range.start;
     while next < range.end {
@@ -73,7 +77,7 @@ async fn write_bytes<E: Env>(group: &Group<E>, at: u64, bytes: &[u8]) -> Result<
 ///
 /// # Errors
 /// Those of the group.
-pub async fn read_head<E: Env>(group: &Group<E>) -> Result<Vec<u8>, IoError> {
+pub(super) async fn read_head<E: Env>(group: &Group<E>) -> Result<Vec<u8>, IoError> {
     let shared = group.shared();
     let len = head_bytes(shared.block_size()).min(shared.geometry().capacity_bytes());
     read_bytes(group, 0, len).await
@@ -83,7 +87,7 @@ pub async fn read_head<E: Env>(group: &Group<E>) -> Result<Vec<u8>, IoError> {
 ///
 /// # Errors
 /// Those of the group; the table on the group is then the old or the new one.
-pub async fn store_table<E: Env>(group: &Group<E>, table: &DiskTable) -> Result<(), IoError> {
+pub(super) async fn store_table<E: Env>(group: &Group<E>, table: &DiskTable) -> Result<(), IoError> {
     for step in table.writes() {
         match step {
             Step::Write { at, bytes } => write_bytes(group, at.0, &bytes).await?,
@@ -94,7 +98,7 @@ pub async fn store_table<E: Env>(group: &Group<E>, table: &DiskTable) -> Result<
 }
 
 /// What a group's own first and last blocks say about its disks.
-pub enum Loaded {
+pub(super) enum Loaded {
     /// A table; with what was repaired in memory and is still to be stored.
     Table(DiskTable, Option<Repair>),
     /// No table: never cut (a new group), or a bare filesystem of an adopted array.
@@ -105,7 +109,7 @@ pub enum Loaded {
 ///
 /// # Errors
 /// Those of the group.
-pub async fn load_table<E: Env>(group: &Group<E>) -> Result<Loaded, IoError> {
+pub(super) async fn load_table<E: Env>(group: &Group<E>) -> Result<Loaded, IoError> {
     let shared = group.shared();
     let (geometry, block) = (*shared.geometry(), shared.block_size());
     let capacity = geometry.capacity_bytes();
@@ -126,7 +130,7 @@ pub async fn load_table<E: Env>(group: &Group<E>) -> Result<Loaded, IoError> {
 ///
 /// # Errors
 /// [`GptError::TooSmall`] if the group has no room for one.
-pub fn new_table<E: Env>(group: &Group<E>, uuid: Uuid) -> Result<DiskTable, GptError> {
+pub(super) fn new_table<E: Env>(group: &Group<E>, uuid: Uuid) -> Result<DiskTable, GptError> {
     let shared = group.shared();
     let geometry = shared.geometry();
     DiskTable::new(uuid, shared.block_size(), geometry.capacity_bytes(), geometry.stripe_data_bytes())

@@ -34,7 +34,9 @@ const STOP_ATTEMPTS_MAX: u32 = 8;
 /// The API error of an impossible plan.
 pub(super) fn plan_error(error: &PlanError) -> ApiError {
     let (code, hint) = match error {
-        PlanError::Drives { .. } => (ErrorCode::GroupDrivesInvalid, "give the number of drives the level needs"),
+        PlanError::Drives { .. } => {
+            (ErrorCode::GroupDrivesInvalid, "give the number of drives the level needs")
+        }
         PlanError::Twice(_) => (ErrorCode::DriveTwice, "name each drive once"),
         PlanError::Chunk(_) => (ErrorCode::GroupChunkInvalid, "64K fits most uses"),
         PlanError::ChunkOnMirror => (ErrorCode::GroupChunkInvalid, "leave --chunk out"),
@@ -51,7 +53,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    fn keys(&self) -> Vec<DriveKey> {
+    pub(super) fn keys(&self) -> Vec<DriveKey> {
         self.drives.iter().map(|(_, _, key)| *key).collect()
     }
 }
@@ -60,7 +62,6 @@ impl Taken {
 pub(super) struct NewGroupWish<'a> {
     pub(super) name: &'a str,
     pub(super) level: Level,
-    pub(super) chunk_bytes: Option<u32>,
     pub(super) init: Init,
 }
 
@@ -135,7 +136,7 @@ impl Daemon {
         let mut opened = Vec::new();
         let result = self.take_blank_inner(&paths, level, chunk_bytes, exclusive, &mut opened).await;
         if result.is_err() {
-            self.release(opened.iter().map(|(_, _, key)| *key)).await;
+            self.release(opened.iter().map(|(_, _, key)| *key).collect()).await;
         }
         Ok(Taken { plan: result?, drives: opened })
     }
@@ -224,7 +225,8 @@ impl Daemon {
             create(state.env(), &request, &drives).await
         })
         .await;
-        let created = created.map_err(|_| stopping()).and_then(|result| result.map_err(|e| create_error(&e, &paths)));
+        let created =
+            created.map_err(|_| stopping()).and_then(|result| result.map_err(|e| create_error(&e, &paths)));
         if let Err(error) = created {
             self.release(keys).await;
             return Err(error);
@@ -260,7 +262,11 @@ impl Daemon {
     ///
     /// # Errors
     /// `group.busy` with the clients unless `force`.
-    pub(super) async fn stop_group(self: &Arc<Self>, group: &Arc<Running>, force: bool) -> Result<(), ApiError> {
+    pub(super) async fn stop_group(
+        self: &Arc<Self>,
+        group: &Arc<Running>,
+        force: bool,
+    ) -> Result<(), ApiError> {
         self.quiesce(group, force).await?;
         let result = self.mark_stopped(group).await;
         self.forget(group).await;
@@ -317,19 +323,26 @@ impl Daemon {
             Err(raid_core::ports::IoError::new(IoKind::Gone, "members keep failing while the group stops"))
         });
         let stopped = stopped.await.map_err(|_| stopping())?;
-        stopped.map_err(|error| io_failed(&format!("group {}: stopped without the clean mark", group.name()), &error))
+        stopped.map_err(|error| {
+            io_failed(&format!("group {}: stopped without the clean mark", group.name()), &error)
+        })
     }
 
     async fn forget(&self, group: &Arc<Running>) {
         self.groups.write().remove(&group.uuid);
-        let keys: Vec<DriveKey> = group.places.lock().iter_mut().filter_map(|place| place.key.take()).collect();
+        let keys: Vec<DriveKey> =
+            group.places.lock().iter_mut().filter_map(|place| place.key.take()).collect();
         lane_ops::remove_group(&self.lanes, group.uuid, keys.clone()).await;
         self.release(keys).await;
         tracing::info!(group = group.name(), "group stopped");
     }
 
     /// Deletes a running group: tombstones on all its members.
-    pub(super) async fn delete_group(self: &Arc<Self>, group: &Arc<Running>, force: bool) -> Result<(), ApiError> {
+    pub(super) async fn delete_group(
+        self: &Arc<Self>,
+        group: &Arc<Running>,
+        force: bool,
+    ) -> Result<(), ApiError> {
         self.quiesce(group, force).await?;
         let uuid = group.uuid;
         let failed = on_lane(&group.home, move |state| async move {
@@ -364,11 +377,14 @@ impl Daemon {
         paths.dedup();
         let wanted_uuid = Uuid::parse(name);
         let is_called = |looked: &Looked| match &looked.seen.what {
-            Observation::Ours(ours) => same_name(&ours.copy.name, name) || wanted_uuid == Some(ours.copy.group),
+            Observation::Ours(ours) => {
+                same_name(&ours.copy.name, name) || wanted_uuid == Some(ours.copy.group)
+            }
             _ => wanted_uuid.is_some() && looked.seen.group() == wanted_uuid,
         };
         let looked = self.take_members(&paths, |looked| looked.seen.group().is_some()).await?;
-        let mut uuids: Vec<Uuid> = looked.iter().filter(|one| is_called(one)).filter_map(|one| one.seen.group()).collect();
+        let mut uuids: Vec<Uuid> =
+            looked.iter().filter(|one| is_called(one)).filter_map(|one| one.seen.group()).collect();
         uuids.sort();
         uuids.dedup();
         let keys: Vec<DriveKey> = looked.iter().map(|one| one.key).collect();
@@ -376,7 +392,7 @@ impl Daemon {
             [uuid] => {
                 let (mine, others): (Vec<_>, Vec<_>) =
                     looked.into_iter().partition(|one| one.seen.group() == Some(uuid));
-                self.release(others.iter().map(|one| one.key)).await;
+                self.release(others.iter().map(|one| one.key).collect()).await;
                 let shown = mine.iter().find_map(|one| match &one.seen.what {
                     Observation::Ours(ours) => Some(ours.copy.name.clone()),
                     _ => None,
@@ -409,10 +425,12 @@ impl Daemon {
         .await
         .map_err(|_| stopping())?;
         if let Err(error) = undeleted {
-            self.release(looked.iter().map(|one| one.key)).await;
+            self.release(looked.iter().map(|one| one.key).collect()).await;
             let code = match &error {
                 UndeleteError::NotDeleted => ErrorCode::GroupNotFound,
-                UndeleteError::Reused { .. } | UndeleteError::Refused(_) => ErrorCode::GroupUndeleteImpossible,
+                UndeleteError::Reused { .. } | UndeleteError::Refused(_) => {
+                    ErrorCode::GroupUndeleteImpossible
+                }
                 UndeleteError::Failed(_) => ErrorCode::Io,
             };
             return Err(ApiError::new(code, format!("group {shown}: {error}")));
@@ -433,7 +451,8 @@ impl Daemon {
     ) -> Result<Vec<String>, ApiError> {
         let view = group.shared.view();
         if slot.index() >= view.members.len() {
-            let message = format!("group {} has slots 0 to {}, no slot {slot}", group.name(), view.members.len() - 1);
+            let message =
+                format!("group {} has slots 0 to {}, no slot {slot}", group.name(), view.members.len() - 1);
             return Err(ApiError::new(ErrorCode::GroupSlotInvalid, message));
         }
         if !view.member(slot).is_missing() {
@@ -449,7 +468,8 @@ impl Daemon {
         }
         let path = drives::resolve(new_drive)?;
         if let Some((other, of, _)) = self.member_at(&path) {
-            let message = format!("{} is already a member of group {} (slot {of})", path.display(), other.name());
+            let message =
+                format!("{} is already a member of group {} (slot {of})", path.display(), other.name());
             return Err(ApiError::new(ErrorCode::DriveIsMember, message));
         }
         let block = file_block_size(&path, group);
@@ -458,7 +478,7 @@ impl Daemon {
         let key = self.host.add_drive(drive.clone());
         let result = self.put_in(group, slot, &path, &drive, key, dry_run).await;
         if result.is_err() || dry_run {
-            self.release([key]).await;
+            self.release(vec![key]).await;
         }
         result
     }
@@ -475,7 +495,8 @@ impl Daemon {
         let shown = path.display().to_string();
         let planned = PlanDrive { name: shown.clone(), bytes: drive.size_bytes(), block: drive.block_size() };
         let layout = group.shared.view().members[slot.index()].layout.clone();
-        check_replacement(&layout, group.shared.block_size(), &planned).map_err(|error| plan_error(&error))?;
+        check_replacement(&layout, group.shared.block_size(), &planned)
+            .map_err(|error| plan_error(&error))?;
         let looked = self.look(vec![(key, path.to_owned())]).await?;
         let looked = looked.first().ok_or_else(stopping)?;
         if let Observation::Unreadable(error) = &looked.seen.what {
@@ -516,7 +537,12 @@ impl Daemon {
     }
 
     /// Drops a member as the operator asked.
-    pub(super) async fn fail_member(&self, group: &Arc<Running>, slot: Slot, force: bool) -> Result<(), ApiError> {
+    pub(super) async fn fail_member(
+        &self,
+        group: &Arc<Running>,
+        slot: Slot,
+        force: bool,
+    ) -> Result<(), ApiError> {
         let view = group.shared.view();
         let after = |other: Slot| other != slot && view.member(other).is_in_sync();
         if !group.shared.geometry().is_readable(after) && view.member(slot).is_in_sync() && !force {
@@ -531,9 +557,10 @@ impl Daemon {
                 None => Ok(()),
             }
         });
-        dropped.await.map_err(|_| stopping())?.map_err(|kind| {
-            ApiError::new(ErrorCode::Failed, format!("slot {slot} was not dropped: {kind:?}"))
-        })?;
+        dropped
+            .await
+            .map_err(|_| stopping())?
+            .map_err(|kind| ApiError::new(ErrorCode::Io, format!("slot {slot} was not dropped: {kind:?}")))?;
         group.release_dropped(&self.host, &self.lanes);
         Ok(())
     }
@@ -548,7 +575,7 @@ impl Daemon {
             membership::wipe(state.env(), &drive).await
         })
         .await;
-        self.release([key]).await;
+        self.release(vec![key]).await;
         wiped.map_err(|_| stopping())?.map_err(|error| io_failed(&path.display().to_string(), &error))
     }
 }

@@ -19,7 +19,7 @@ use crate::control::model::{Operation, ProgressDoc};
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// One long operation.
-pub struct Job {
+pub(super) struct Job {
     /// What it is.
     pub operation: Operation,
     /// The slot it is done to, where it is one.
@@ -61,7 +61,8 @@ impl Job {
     /// The document.
     #[must_use]
     pub fn doc(&self) -> ProgressDoc {
-        let (done, total) = (self.pace.done_bytes.load(Ordering::Relaxed), self.pace.total_bytes.load(Ordering::Relaxed));
+        let (done, total) =
+            (self.pace.done_bytes.load(Ordering::Relaxed), self.pace.total_bytes.load(Ordering::Relaxed));
         ProgressDoc::new(self.operation, self.slot.map(|slot| slot.0), done, total)
             .measured(self.started_unix_s, self.rate_bytes_per_s())
     }

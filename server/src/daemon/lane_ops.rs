@@ -10,7 +10,7 @@ use raid_core::units::Uuid;
 use crate::lane::{current, on_lane};
 
 /// Gives every lane its handle of a group that was started.
-pub async fn install_group(lanes: &[Remote], uuid: Uuid, shared: &Arc<Shared>) {
+pub(super) async fn install_group(lanes: &[Remote], uuid: Uuid, shared: &Arc<Shared>) {
     for lane in lanes {
         let shared = Arc::clone(shared);
         let done = on_lane(lane, move |state| async move {
@@ -23,7 +23,7 @@ pub async fn install_group(lanes: &[Remote], uuid: Uuid, shared: &Arc<Shared>) {
 }
 
 /// Takes the handles of a stopped group away, and every lane's handle of its drives.
-pub async fn remove_group(lanes: &[Remote], uuid: Uuid, keys: Vec<DriveKey>) {
+pub(super) async fn remove_group(lanes: &[Remote], uuid: Uuid, keys: Vec<DriveKey>) {
     for lane in lanes {
         let keys = keys.clone();
         let done = on_lane(lane, move |state| async move {
@@ -37,7 +37,7 @@ pub async fn remove_group(lanes: &[Remote], uuid: Uuid, keys: Vec<DriveKey>) {
 }
 
 /// Makes every lane forget a drive that left its group, so that its descriptor closes.
-pub fn forget_drive(lanes: &[Remote], group: Uuid, key: DriveKey) {
+pub(super) fn forget_drive(lanes: &[Remote], group: Uuid, key: DriveKey) {
     for lane in lanes {
         lane.run(Box::new(move |_| {
             let Some(state) = current() else { return };

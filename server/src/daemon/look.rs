@@ -16,7 +16,7 @@ use crate::lane::{LaneState, on_lane};
 
 /// A drive in the registry, and what was found on it.
 #[derive(Clone, Debug)]
-pub struct Looked {
+pub(super) struct Looked {
     /// Its key.
     pub key: DriveKey,
     /// Its path.
@@ -48,7 +48,11 @@ fn signature_text(signature: &SignatureDoc) -> String {
     text
 }
 
-async fn signatures_of<E: Env>(env: &E, drive: &E::Drive, size_bytes: u64) -> Result<Vec<SignatureDoc>, IoError> {
+async fn signatures_of<E: Env>(
+    env: &E,
+    drive: &E::Drive,
+    size_bytes: u64,
+) -> Result<Vec<SignatureDoc>, IoError> {
     let mut pieces = Vec::new();
     for range in probe::needs(size_bytes) {
         let bytes = super::extent::read_drive(env, drive, range.clone()).await?;
@@ -113,7 +117,7 @@ impl Daemon {
     }
 
     /// Takes drives out of the registry and lets go of them.
-    pub(super) async fn release(&self, keys: impl IntoIterator<Item = DriveKey>) {
+    pub(super) async fn release(&self, keys: Vec<DriveKey>) {
         for key in keys {
             for lane in &self.lanes {
                 drop(on_lane(lane, move |state| async move { state.env().forget_drive(key) }).await);
@@ -135,7 +139,7 @@ impl Daemon {
         let drive = OpenDrive::open(path, options).map_err(|error| drives::open_error(&error))?;
         let key = self.host.add_drive(drive.clone());
         let looked = self.look(vec![(key, path.to_owned())]).await;
-        self.release([key]).await;
+        self.release(vec![key]).await;
         let looked = looked?.pop().ok_or_else(super::stopping)?;
         Ok((drive, looked))
     }

@@ -121,8 +121,13 @@ impl Lanes {
         let lanes = raid_core::units::u64_of(count);
         let lane_bytes = options.memory_bytes.map_or(LANE_BYTES_DEFAULT, |bytes| bytes / lanes);
         if lane_bytes < LANE_BYTES_MIN {
-            let message = format!("--memory is too small: {count} lanes need at least {} bytes", LANE_BYTES_MIN * lanes);
-            return Err(ApiError::new(ErrorCode::UsageInvalid, message).hint("give more memory or fewer --lanes"));
+            let message = format!(
+                "--memory is too small: {count} lanes need at least {} bytes",
+                LANE_BYTES_MIN * lanes
+            );
+            return Err(
+                ApiError::new(ErrorCode::UsageInvalid, message).hint("give more memory or fewer --lanes")
+            );
         }
         let mut started = Self { remotes: Vec::new(), threads: Vec::new(), memory_bytes: lane_bytes * lanes };
         for number in 0..count {
@@ -238,7 +243,8 @@ impl Daemon {
                 return false;
             }
         };
-        let groups: std::collections::BTreeSet<Uuid> = looked.iter().filter_map(|one| one.seen.group()).collect();
+        let groups: std::collections::BTreeSet<Uuid> =
+            looked.iter().filter_map(|one| one.seen.group()).collect();
         let mut is_waiting = false;
         for uuid in groups {
             let (mine, _): (Vec<_>, Vec<_>) =
@@ -297,8 +303,9 @@ impl Daemon {
     /// `group.not.found`.
     fn need_running(&self, name: &str) -> Result<Arc<Running>, ApiError> {
         self.running(name).ok_or_else(|| {
-            ApiError::new(ErrorCode::GroupNotFound, format!("no group {name:?} is running"))
-                .hint("warpraid group list shows the groups; warpraid group assemble starts one from its drives")
+            ApiError::new(ErrorCode::GroupNotFound, format!("no group {name:?} is running")).hint(
+                "warpraid group list shows the groups; warpraid group assemble starts one from its drives",
+            )
         })
     }
 }

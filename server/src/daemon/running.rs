@@ -19,14 +19,12 @@ use super::disks::Exposure;
 use super::host::{Host, unix_seconds};
 use super::jobs::Job;
 use super::lane_ops;
-use super::status::{GroupFacts, MemberFacts, Verdict, judge, why_dropped};
-use crate::control::model::{
-    EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation,
-};
+use super::status::{GroupFacts, MemberFacts, judge, why_dropped};
+use crate::control::model::{EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation};
 
 /// Where the member of a slot is, or last was.
 #[derive(Clone, Default, Debug)]
-pub struct Place {
+pub(super) struct Place {
     /// The open drive.
     pub key: Option<DriveKey>,
     /// Path of the drive.
@@ -42,7 +40,7 @@ pub struct Place {
 }
 
 /// A running group.
-pub struct Running {
+pub(super) struct Running {
     /// Uuid.
     pub uuid: Uuid,
     /// What all lanes share.
@@ -137,7 +135,9 @@ impl Running {
                         (MemberState::Failed, Some(why_dropped(Some(kind))))
                     }
                     (CoreState::Missing { why: None }, Some((state, why))) => (*state, Some(why.clone())),
-                    (CoreState::Missing { why: None }, None) => (MemberState::Missing, Some(why_dropped(None))),
+                    (CoreState::Missing { why: None }, None) => {
+                        (MemberState::Missing, Some(why_dropped(None)))
+                    }
                 };
                 MemberFacts {
                     state,
@@ -164,12 +164,6 @@ impl Running {
         }
     }
 
-    /// State and health.
-    #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        judge(&self.facts())
-    }
-
     /// Whether nothing waits for a sync and no job that makes one runs.
     #[must_use]
     pub fn is_synced(&self) -> bool {
@@ -186,9 +180,9 @@ impl Running {
         let jobs: Vec<_> = self.jobs.lock().iter().map(|job| job.doc()).collect();
         let table = self.table.lock();
         let free = table.as_ref().map_or(0, |table| table.free().iter().map(|gap| gap.end - gap.start).sum());
-        let disks = table.as_ref().map_or_else(Vec::new, |table| {
-            table.list().into_iter().map(|disk| disk.name).collect()
-        });
+        let disks = table
+            .as_ref()
+            .map_or_else(Vec::new, |table| table.list().into_iter().map(|disk| disk.name).collect());
         drop(table);
         let members = (0u8..)
             .zip(status.slots.iter())
@@ -243,4 +237,4 @@ impl Running {
 }
 
 /// The kind under which the operator's own drop goes into a view.
-pub const BY_OPERATOR: IoKind = IoKind::ShuttingDown;
+pub(super) const BY_OPERATOR: IoKind = IoKind::ShuttingDown;

@@ -39,15 +39,34 @@ pub(super) struct Decided {
 /// The API error of a refused start.
 pub(super) fn refused(name: &str, refusal: &Refusal) -> ApiError {
     let (code, hint) = match refusal {
-        Refusal::NoMembers { .. } => (ErrorCode::GroupNotFound, "name the drives that carry it: warpraid examine DRIVE tells"),
-        Refusal::NewerEpochKnown { .. } => (ErrorCode::GroupStale, "bring the newer members back; --force starts without them and loses what was written since"),
-        Refusal::Diverged { .. } => (ErrorCode::GroupDiverged, "warpraid examine DRIVE shows each side; wipe the drives of the side to give up, then assemble"),
+        Refusal::NoMembers { .. } => {
+            (ErrorCode::GroupNotFound, "name the drives that carry it: warpraid examine DRIVE tells")
+        }
+        Refusal::NewerEpochKnown { .. } => (
+            ErrorCode::GroupStale,
+            "bring the newer members back; --force starts without them and loses what was written since",
+        ),
+        Refusal::Diverged { .. } => (
+            ErrorCode::GroupDiverged,
+            "warpraid examine DRIVE shows each side; wipe the drives of the side to give up, then assemble",
+        ),
         Refusal::NoSuchSide { .. } => (ErrorCode::GroupDiverged, "warpraid examine DRIVE shows each side"),
-        Refusal::DirtyAndDegraded { .. } => (ErrorCode::GroupDirtyDegraded, "bring the missing members back; --force starts all the same and marks the group for ever"),
-        Refusal::LastMirrorUnproven { .. } => (ErrorCode::GroupStale, "bring the absent members back; --force starts without them"),
-        Refusal::NotEnoughMembers { .. } => (ErrorCode::GroupIncomplete, "bring the named members back; blank drives cannot replace them"),
-        Refusal::ModifiedByOtherSoftware { .. } => (ErrorCode::GroupDiverged, "find out what wrote to the drive; --force starts from our own record"),
-        Refusal::Tombstoned { .. } => (ErrorCode::GroupNotFound, "warpraid group undelete NAME brings it back"),
+        Refusal::DirtyAndDegraded { .. } => (
+            ErrorCode::GroupDirtyDegraded,
+            "bring the missing members back; --force starts all the same and marks the group for ever",
+        ),
+        Refusal::LastMirrorUnproven { .. } => {
+            (ErrorCode::GroupStale, "bring the absent members back; --force starts without them")
+        }
+        Refusal::NotEnoughMembers { .. } => {
+            (ErrorCode::GroupIncomplete, "bring the named members back; blank drives cannot replace them")
+        }
+        Refusal::ModifiedByOtherSoftware { .. } => {
+            (ErrorCode::GroupDiverged, "find out what wrote to the drive; --force starts from our own record")
+        }
+        Refusal::Tombstoned { .. } => {
+            (ErrorCode::GroupNotFound, "warpraid group undelete NAME brings it back")
+        }
         Refusal::UnfinishedCreate { .. } => (ErrorCode::GroupNotFound, "create the group again"),
         Refusal::Twins { .. } => (ErrorCode::GroupAmbiguous, "take one of the two drives away"),
     };
@@ -73,7 +92,12 @@ fn doubtful(parts: &StartParts) -> Vec<core::ops::Range<u64>> {
     image.bits.iter_dirty().map(|bit| map.stripes_of(bit)).collect()
 }
 
-fn config_of(name: String, block_size: raid_core::units::BlockSize, parts: StartParts, lanes: u16) -> GroupConfig {
+fn config_of(
+    name: String,
+    block_size: raid_core::units::BlockSize,
+    parts: StartParts,
+    lanes: u16,
+) -> GroupConfig {
     let doubtful = doubtful(&parts);
     let (unsynced, dirty) = match parts.doubt {
         Doubt::None => (Vec::new(), Vec::new()),
@@ -141,7 +165,7 @@ impl Daemon {
     /// Starts a group as decided and serves it on all lanes. Drives that take no part are let go of. A new group gets an
     /// empty disk table, whatever its drives held before.
     pub(super) async fn start_planned(
-        &self,
+        self: &Arc<Self>,
         plan: StartPlan,
         looked: Vec<Looked>,
         is_new: bool,
@@ -149,7 +173,7 @@ impl Daemon {
         let tip = &plan.tip.copy;
         let (name, uuid, block_size) = (tip.name.clone(), tip.group, tip.block_size);
         if self.groups.read().values().any(|group| same_name(group.name(), &name) && group.uuid != uuid) {
-            self.release(looked.iter().map(|one| one.key)).await;
+            self.release(looked.iter().map(|one| one.key).collect()).await;
             let message = format!("group {name}: another running group has this name");
             return Err(ApiError::new(ErrorCode::GroupNameTaken, message).hint("stop the other group first"));
         }
@@ -161,8 +185,8 @@ impl Daemon {
         let parts = match started {
             Ok(parts) => parts,
             Err(error) => {
-                self.release(looked.iter().map(|one| one.key)).await;
-                return Err(ApiError::new(ErrorCode::Failed, format!("group {name}: {error}")));
+                self.release(looked.iter().map(|one| one.key).collect()).await;
+                return Err(ApiError::new(ErrorCode::Io, format!("group {name}: {error}")));
             }
         };
         let warnings = parts
@@ -175,7 +199,7 @@ impl Daemon {
         let shared = Shared::new(config_of(name, block_size, parts, lanes));
         let places = self.places_of(&shared, &looked, &devices, &left_out);
         let used: BTreeSet<DriveKey> = places.iter().filter_map(|place| place.key).collect();
-        self.release(looked.iter().map(|one| one.key).filter(|key| !used.contains(key))).await;
+        self.release(looked.iter().map(|one| one.key).filter(|key| !used.contains(key)).collect()).await;
         lane_ops::install_group(&self.lanes, uuid, &shared).await;
         let table = self.load_or_make_table(uuid, &shared, is_new).await;
         let group = Arc::new(Running {
@@ -234,11 +258,16 @@ impl Daemon {
         let name = shared.name().to_owned();
         let loaded = on_lane(&self.lanes[0], move |state| async move {
             let group = state.group(uuid).expect("installed on every lane before");
-            let loaded = if is_new { Ok(Loaded::Nothing(GptError::Absent)) } else { load_table(&group).await };
+            let loaded =
+                if is_new { Ok(Loaded::Nothing(GptError::Absent)) } else { load_table(&group).await };
             match loaded {
                 Ok(Loaded::Table(table, repair)) => {
                     if let Some(repair) = repair {
-                        tracing::warn!(group = name, ?repair, "one copy of the disk table was damaged; written again");
+                        tracing::warn!(
+                            group = name,
+                            ?repair,
+                            "one copy of the disk table was damaged; written again"
+                        );
                         store_table(&group, &table).await?;
                     }
                     Ok(Some(table))
@@ -295,7 +324,8 @@ fn left_out_by_device(plan: &StartPlan, looked: &[Looked]) -> Vec<(Uuid, MemberS
             let device = out.device_uuid?;
             let diverged = out.why.starts_with("conflict");
             let state = if diverged { MemberState::Conflict } else { MemberState::Stale };
-            let path = looked.iter().find(|one| one.key == out.drive).map(|one| one.path.display().to_string());
+            let path =
+                looked.iter().find(|one| one.key == out.drive).map(|one| one.path.display().to_string());
             let why = match path {
                 Some(path) => format!("{path}: {}", out.why),
                 None => out.why.clone(),

@@ -139,7 +139,11 @@ impl Daemon {
         match result {
             Ok(Ok(0)) => tracing::info!(group = group.name(), "sync finished"),
             Ok(Ok(left)) => {
-                tracing::warn!(group = group.name(), stripes = left, "not synced: data is missing there; replace the lost members")
+                tracing::warn!(
+                    group = group.name(),
+                    stripes = left,
+                    "not synced: data is missing there; replace the lost members"
+                )
             }
             Ok(Err(SweepError::Cancelled)) | Err(_) => {
                 tracing::info!(group = group.name(), "sync interrupted; it goes on at the next start");
