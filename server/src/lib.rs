@@ -3,5 +3,4 @@
 pub mod control;
 pub mod daemon;
 pub mod disk;
-pub mod lane;
 pub mod nbd;
