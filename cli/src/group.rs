@@ -268,7 +268,7 @@ fn show(group: &GroupDoc) -> String {
         ("uuid", group.uuid.clone()),
         (
             "state",
-            format!("{}, can lose {} more", word(&group.state), count(u64::from(group.tolerates), "drive")),
+            format!("{}, can lose {}", word(&group.state), count(u64::from(group.tolerates), "more drive")),
         ),
         (
             "level",

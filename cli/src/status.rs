@@ -47,8 +47,11 @@ fn text(status: &StatusDoc) -> String {
     if status.groups.is_empty() {
         text.push_str("no groups\n");
     }
-    let rows: Vec<Vec<String>> = status.groups.iter().map(line).collect();
-    for (row, group) in table(&rows).lines().zip(&status.groups) {
+    let mut groups: Vec<&GroupDoc> = status.groups.iter().collect();
+    // Worst first: the eye lands on the top line.
+    groups.sort_by_key(|group| core::cmp::Reverse(group.health));
+    let rows: Vec<Vec<String>> = groups.iter().map(|group| line(group)).collect();
+    for (row, group) in table(&rows).lines().zip(groups) {
         let _ = writeln!(text, "{row}");
         for one in running(group) {
             let _ = writeln!(text, "  {one}");
