@@ -5,6 +5,7 @@
 pub mod client;
 pub mod memory;
 pub mod pipe;
+pub mod served;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
