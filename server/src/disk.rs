@@ -77,8 +77,7 @@ impl<E: Env> Disk<E> {
     pub fn new(group: Group<E>, start: GroupOffset, len: u64, is_read_only: bool) -> Option<Self> {
         let shared = group.shared();
         let block = u64::from(shared.block_size().bytes());
-        let is_inside =
-            start.0.checked_add(len).is_some_and(|end| end <= shared.geometry().capacity_bytes());
+        let is_inside = start.0.checked_add(len).is_some_and(|end| end <= shared.geometry().capacity_bytes());
         let is_whole = start.0.is_multiple_of(block) && len.is_multiple_of(block);
         (is_inside && is_whole).then_some(Self { group, start, len, is_read_only })
     }

@@ -20,23 +20,28 @@ use server::nbd::server::{ExposeError, UnexposeError};
 const DEADLINE: Duration = Duration::from_secs(240);
 
 fn has(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found =
+        Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
         println!("skipped: {tool} is not installed");
     }
     found
 }
 
-/// Runs a client to its end, not beyond the deadline.
-fn run(tool: &str, args: &[&str]) -> Output {
+/// A client that is ended at the deadline.
+fn command(tool: &str, args: &[&str]) -> Command {
     let seconds = DEADLINE.as_secs().to_string();
-    let output = Command::new("timeout")
-        .args(["-k", "5", &seconds, tool])
-        .args(args)
-        .env_remove("LD_PRELOAD")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", &seconds, tool]).args(args).stdin(Stdio::null());
+    // nbdsh runs the first python3 of the path, and only the system's has its module.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("/usr/bin:{path}"));
+    command
+}
+
+/// Runs a client to its end.
+fn run(tool: &str, args: &[&str]) -> Output {
+    let output = command(tool, args).output().unwrap();
     assert_ne!(output.status.code(), Some(124), "{tool} hung");
     assert_eq!(output.status.signal(), None, "{tool} was killed");
     output
@@ -81,10 +86,11 @@ fn nbdinfo_sees_sizes_flags_and_names() {
     let export = &doc["exports"][0];
     assert_eq!(doc["structured"], true);
     assert_eq!(export["export-size"], served.capacity());
-    assert_eq!(export["block_minimum"], 512);
-    assert_eq!(export["block_preferred"], 128 << 10, "the largest power of two in a stripe of 192 KiB");
-    assert_eq!(export["block_maximum"], 32 << 20);
-    for flag in ["can_flush", "can_fua", "can_trim", "can_zero", "can_multi_conn", "can_df", "can_fast_zero"] {
+    assert_eq!(export["block_size_minimum"], 512);
+    assert_eq!(export["block_size_preferred"], 128 << 10, "the largest power of two in a stripe of 192 KiB");
+    assert_eq!(export["block_size_maximum"], 32 << 20);
+    for flag in ["can_flush", "can_fua", "can_trim", "can_zero", "can_multi_conn", "can_df", "can_fast_zero"]
+    {
         assert_eq!(export[flag], true, "{flag}");
     }
     for flag in ["can_cache", "is_read_only"] {
@@ -256,24 +262,14 @@ for i in range(4):
     handles.append(c)
 n = 32 * 1024 * 1024
 data = [nbd.Buffer.from_bytearray(bytearray(os.urandom(n))) for i in range(4)]
-for i, c in enumerate(handles):
-    for _ in range(16):
-        c.aio_pwrite(data[i], i * n)
-def drain(c):
-    while c.aio_in_flight() > 0:
-        c.poll(-1)
-        while True:
-            cookie = c.aio_peek_command_completed()
-            if cookie == 0:
-                break
-            assert c.aio_command_completed(cookie)
-for c in handles:
-    drain(c)
+def drain(sent):
+    for c, cookie in sent:
+        while not c.aio_command_completed(cookie):
+            c.poll(-1)
+drain([(c, c.aio_pwrite(data[i], i * n)) for i, c in enumerate(handles) for _ in range(16)])
 for i, c in enumerate(handles):
     bufs = [nbd.Buffer(n) for _ in range(16)]
-    for buf in bufs:
-        c.aio_pread(buf, i * n)
-    drain(c)
+    drain([(c, c.aio_pread(buf, i * n)) for buf in bufs])
     for buf in bufs:
         assert buf.to_bytearray() == data[i].to_bytearray()
 for c in handles:
@@ -375,15 +371,11 @@ except nbd.Error:
         ready.display(),
         go.display()
     );
-    let seconds = DEADLINE.as_secs().to_string();
-    let mut client = Command::new("timeout")
-        .args(["-k", "5", &seconds, "nbdsh", "-c", &script])
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut client = command("nbdsh", &["-c", &script]).spawn().unwrap();
     let start = Instant::now();
     while !ready.exists() {
         assert!(start.elapsed() < DEADLINE, "the client never connected");
+        assert_eq!(client.try_wait().unwrap(), None, "the client has ended");
         std::thread::sleep(Duration::from_millis(10));
     }
     let busy = wait(served.server.unexpose("g/d", false)).unwrap_err();

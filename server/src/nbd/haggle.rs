@@ -369,9 +369,7 @@ impl Haggle {
             self.error(option, option_reply::ERR_INVALID, "malformed export name or information requests");
             return None;
         };
-        let Some((name, described)) = self.find(option, name, catalog) else {
-            return None;
-        };
+        let (name, described) = self.find(option, name, catalog)?;
         let mut data = info::EXPORT.to_be_bytes().to_vec();
         data.extend_from_slice(&described.size_bytes.to_be_bytes());
         data.extend_from_slice(&described.flags(self.has_structured_replies).to_be_bytes());
@@ -413,9 +411,9 @@ impl Haggle {
         };
         let Some((name, _)) = self.find(option, name, catalog) else { return };
         let is_list = option == option::LIST_META_CONTEXT;
-        let is_chosen = queries.iter().any(|query| {
-            *query == wire::ALLOCATION_CONTEXT || (is_list && *query == b"base:".as_slice())
-        });
+        let is_chosen = queries
+            .iter()
+            .any(|query| *query == wire::ALLOCATION_CONTEXT || (is_list && *query == b"base:".as_slice()));
         if is_chosen || (is_list && queries.is_empty()) {
             // A list carries no numbers that mean anything: the protocol says 0.
             let id = if is_list { 0 } else { wire::ALLOCATION_CONTEXT_ID };

@@ -239,9 +239,7 @@ impl<S: Source> NbdServer<S> {
             Some((Arc::clone(listening), exposed.clients))
         });
         let (listening, clients) = found.ok_or_else(|| UnexposeError::NotExposed(disk.to_owned()))?;
-        clients
-            .close(force)
-            .map_err(|clients| UnexposeError::Busy { disk: disk.to_owned(), clients })?;
+        clients.close(force).map_err(|clients| UnexposeError::Busy { disk: disk.to_owned(), clients })?;
         clients.gone().await;
         let mut listeners = self.listeners.lock();
         let mut exports = listening.exports.lock();

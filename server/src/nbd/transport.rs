@@ -5,8 +5,8 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use nvme_backend::Socket;
 pub use nvme_backend::Part;
+use nvme_backend::Socket;
 use raid_core::lease::Lease;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
