@@ -4,15 +4,20 @@
 mod common;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use common::client::TestClient;
 use common::memory::{Change, MemoryDisk};
 use common::{Gate, World};
-use raid_core::ports::{Durability, IoKind};
-use raid_core::units::{BlockSize, usize_of, usize_of_u32};
-use server::disk::Export;
+use raid_core::engine::{Group, GroupConfig, Shared};
+use raid_core::geometry::{Geometry, Level};
+use raid_core::membership::GroupMeta;
+use raid_core::ports::{DriveKey, Durability, IoKind};
+use raid_core::units::{BlockSize, GroupOffset, LaneId, Uuid, usize_of, usize_of_u32};
+use raid_core::view::{Epoch, Member, MemberLayout, MemberState, View};
+use server::disk::{Disk, Export};
 use server::nbd::wire::{command, command_flags, transmission_flags};
-use sim::Executor;
+use sim::{Executor, SimDrive, SimEnv};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -31,8 +36,8 @@ fn world(seed: u64, size: u64) -> World {
 }
 
 /// Runs a test with one client, then leaves and waits for the session's end.
-fn with_client<F>(
-    world: &World,
+fn with_client<X: Export, F>(
+    world: &World<X>,
     packet: usize,
     is_structured: bool,
     test: impl FnOnce(TestClient) -> F + 'static,
@@ -48,37 +53,150 @@ fn with_client<F>(
     });
 }
 
+/// Random reads, writes, trims and zeroes of one client against a plain model of the disk.
+async fn random_requests(mut client: TestClient, seed: u64, size: u64, rounds: u64) -> TestClient {
+    let random = Executor::new(seed + 1000);
+    let mut model = vec![0_u8; usize_of(size)];
+    for round in 0..rounds {
+        let at = random.random_u64() % (size / 512) * 512;
+        let most = [8, 64, 2048, 8192][usize_of(random.random_u64() % 4)];
+        let len = ((1 + random.random_u64() % most) * 512).min(size - at);
+        let range = usize_of(at)..usize_of(at + len);
+        let len = u32::try_from(len).unwrap();
+        match random.random_u64() % 5 {
+            0 | 1 => {
+                let bytes = pattern(seed * 1000 + round, range.len());
+                model[range].copy_from_slice(&bytes);
+                assert_eq!(client.write(at, &bytes, 0).await.unwrap(), 0);
+            }
+            2 => {
+                let number = [command::TRIM, command::WRITE_ZEROES][usize_of(random.random_u64() % 2)];
+                model[range].fill(0);
+                assert_eq!(client.call(number, 0, at, len, &[]).await.unwrap().error, 0);
+            }
+            _ => assert!(client.read(at, len).await.unwrap().unwrap() == model[range], "{at} {len}"),
+        }
+    }
+    client
+}
+
 #[test]
 fn random_requests_match_a_plain_model() {
     const SIZE: u64 = 4 * MIB;
     for seed in 0..40 {
         let world = world(seed, SIZE);
         let packet = [1 << 20, 4096, 100, 29][usize_of(seed % 4)];
-        with_client(&world, packet, seed % 2 == 0, move |mut client| async move {
-            let random = Executor::new(seed + 1000);
-            let mut model = vec![0_u8; usize_of(SIZE)];
-            for round in 0..60 {
-                let at = random.random_u64() % (SIZE / 512) * 512;
-                let most = [8, 64, 2048, 8192][usize_of(random.random_u64() % 4)];
-                let len = ((1 + random.random_u64() % most) * 512).min(SIZE - at);
-                let range = usize_of(at)..usize_of(at + len);
-                let len = u32::try_from(len).unwrap();
-                match random.random_u64() % 5 {
-                    0 | 1 => {
-                        let bytes = pattern(seed * 1000 + round, range.len());
-                        model[range].copy_from_slice(&bytes);
-                        assert_eq!(client.write(at, &bytes, 0).await.unwrap(), 0);
-                    }
-                    2 => {
-                        let number =
-                            [command::TRIM, command::WRITE_ZEROES][usize_of(random.random_u64() % 2)];
-                        model[range].fill(0);
-                        assert_eq!(client.call(number, 0, at, len, &[]).await.unwrap().error, 0);
-                    }
-                    _ => assert!(client.read(at, len).await.unwrap().unwrap() == model[range], "{at} {len}"),
-                }
+        with_client(&world, packet, seed % 2 == 0, move |client| random_requests(client, seed, SIZE, 60));
+    }
+}
+
+/// Where the disk of [`group_world`] starts in its group: neither at a chunk nor at a stripe.
+const DISK_START: u64 = 300 * 512;
+const DISK_BYTES: u64 = 9 * MIB + 512;
+
+/// A disk of a real group over simulated drives.
+fn group_world(seed: u64, level: Level, members: u8) -> (World<Disk<SimEnv>>, Arc<Shared>) {
+    const MEMBER_BYTES: u64 = 12 * MIB;
+    let chunk = if level == Level::Raid1 { 0 } else { 16 * 1024 };
+    let epoch = Epoch { counter: 1, id: Uuid::from_random(1, 1) };
+    let member = |slot: u8| Member {
+        state: MemberState::InSync,
+        drive: Some(DriveKey(u64::from(slot))),
+        device_uuid: Uuid::from_random(u64::from(slot), 7),
+        dev_number: u16::from(slot),
+        last_in_sync: 1,
+        layout: MemberLayout::bare(MEMBER_BYTES),
+    };
+    let shared = Shared::new(GroupConfig {
+        name: "g".into(),
+        geometry: Geometry::new(level, members, chunk, MEMBER_BYTES).unwrap(),
+        block_size: BlockSize::B512,
+        view: View { version: 1, epoch, members: (0..members).map(member).collect() },
+        meta: Arc::new(GroupMeta::Volatile),
+        intents: None,
+        unsynced: Vec::new(),
+        dirty: Vec::new(),
+        bad_blocks: Vec::new(),
+        rebuilding: Vec::new(),
+        lanes: 2,
+    });
+    let world = World::new(seed, |env| {
+        for key in 0..u64::from(members) {
+            env.add_drive(DriveKey(key), SimDrive::new(env.executor(), MEMBER_BYTES, BlockSize::B512));
+        }
+        group_disk(env, &shared)
+    });
+    (world, shared)
+}
+
+fn group_disk(env: SimEnv, shared: &Arc<Shared>) -> Disk<SimEnv> {
+    let group = Group::new(env, Arc::clone(shared));
+    Disk::new(group, GroupOffset(DISK_START), DISK_BYTES, false).unwrap()
+}
+
+#[test]
+fn random_requests_to_a_disk_of_a_group_match_a_plain_model() {
+    for (seed, (level, members)) in (0..).zip([
+        (Level::Raid0, 3),
+        (Level::Raid1, 2),
+        (Level::Raid5, 4),
+        (Level::Raid6, 5),
+        (Level::Raid10, 4),
+    ]) {
+        let (world, _) = group_world(seed, level, members);
+        with_client(&world, 1 << 20, seed % 2 == 0, move |client| {
+            random_requests(client, seed, DISK_BYTES, 60)
+        });
+    }
+}
+
+#[test]
+fn a_disk_lies_in_whole_blocks_inside_its_group() {
+    let (world, shared) = group_world(1, Level::Raid1, 2);
+    let group = Group::new(world.env, Arc::clone(&shared));
+    let capacity = shared.geometry().capacity_bytes();
+    for (start, len, is_good) in [
+        (0, capacity, true),
+        (capacity, 0, true),
+        (512, capacity - 512, true),
+        (512, capacity, false),
+        (0, 511, false),
+        (7, 512, false),
+        (u64::MAX - 511, 1024, false),
+    ] {
+        let disk = Disk::new(group.clone(), GroupOffset(start), len, false);
+        assert_eq!(disk.is_some(), is_good, "{start} {len}");
+    }
+}
+
+/// SL-05 over the real engine: the connection dies with writes in flight and more of them unread; its client comes back
+/// on another lane and writes the same blocks newer.
+#[test]
+fn sl_05_newer_data_stays_over_a_real_group_and_two_lanes() {
+    for seed in 0..60 {
+        let (mut world, shared) = group_world(seed, [Level::Raid1, Level::Raid5][usize_of(seed % 2)], 3);
+        world.limits.requests = 1 + u32::try_from(seed % 5).unwrap();
+        let other_env = world.env.another_lane(LaneId(1));
+        let other = world.on_lane(other_env.clone(), group_disk(other_env, &shared));
+        let (first, first_ended) = world.connect(1 << 20);
+        let (second, second_ended) = other.connect(1 << 20);
+        let executor = world.executor.clone();
+        world.executor.block_on(async move {
+            let mut old = TestClient::connect(first, seed % 3 == 0).await.unwrap();
+            for i in 0..12 {
+                let bytes = vec![i; 48 * 1024];
+                old.send(command::WRITE, 0, 4096, 48 * 1024, &bytes).await.unwrap();
             }
-            client
+            executor.sleep_until(executor.now_ns() + executor.random_u64() % 300_000).await;
+            old.end.close();
+            let mut new = TestClient::connect(second, true).await.unwrap();
+            let newest = pattern(seed, 64 * 1024);
+            assert_eq!(new.write(0, &newest, 0).await.unwrap(), 0);
+            assert_eq!(new.call(command::FLUSH, 0, 0, 0, &[]).await.unwrap().error, 0);
+            first_ended.passed().await;
+            assert!(new.read(0, 64 * 1024).await.unwrap().unwrap() == newest, "seed {seed}");
+            new.send(command::DISC, 0, 0, 0, &[]).await.unwrap();
+            second_ended.passed().await;
         });
     }
 }

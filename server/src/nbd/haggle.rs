@@ -369,9 +369,7 @@ impl Haggle {
             self.error(option, option_reply::ERR_INVALID, "malformed export name or information requests");
             return None;
         };
-        let Some((name, described)) = self.find(option, name, catalog) else {
-            return None;
-        };
+        let (name, described) = self.find(option, name, catalog)?;
         let mut data = info::EXPORT.to_be_bytes().to_vec();
         data.extend_from_slice(&described.size_bytes.to_be_bytes());
         data.extend_from_slice(&described.flags(self.has_structured_replies).to_be_bytes());

@@ -325,3 +325,80 @@ impl<T: Transport> Drop for Token<T> {
         self.put_failure(Errno::Io);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::transport::Peer;
+    use raid_core::lease::Lease;
+    use std::future::pending;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    struct Nowhere;
+
+    impl Transport for Nowhere {
+        async fn recv(&self, _buf: Vec<u8>, _at: usize) -> (io::Result<usize>, Vec<u8>) {
+            pending().await
+        }
+
+        async fn recv_lease(&self, _lease: Lease, _at: u32) -> (io::Result<usize>, Lease) {
+            pending().await
+        }
+
+        async fn send(&self, _parts: Vec<Part>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn shutdown(&self) {}
+    }
+
+    impl Peer for Nowhere {
+        fn is_hung_up(&self) -> bool {
+            false
+        }
+
+        fn hang_up(&self) {}
+    }
+
+    fn outbox(limits: Limits) -> Rc<Outbox<Nowhere>> {
+        Outbox::new(Rc::new(Nowhere), Client::new("nobody".to_owned(), Box::new(Nowhere)), limits)
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "request 7 was dropped unanswered")]
+    fn a_request_dropped_unanswered_is_noticed() {
+        drop(now(outbox(Limits::default()).admit(7, false)));
+    }
+
+    #[test]
+    fn places_and_bytes_are_bounded_and_come_back() {
+        let outbox = outbox(Limits { requests: 2, bytes: 100 });
+        let first = now(outbox.admit(1, false)).unwrap();
+        let second = now(outbox.admit(2, false)).unwrap();
+        assert!(now(outbox.admit(3, false)).is_none());
+        first.done();
+        assert!(now(outbox.admit(3, false)).is_none(), "answered, but not sent");
+        assert!(now(Rc::clone(&outbox).write_replies()).is_none(), "waits for its turn of the lane");
+        outbox.is_sent(1, 0);
+        let third = now(outbox.admit(3, false)).unwrap();
+        assert!(now(outbox.admit_bytes(1000)).is_some(), "one may exceed the bound, alone");
+        assert!(now(outbox.admit_bytes(1)).is_none());
+        outbox.release_bytes(1000);
+        assert!(now(outbox.admit_bytes(60)).is_some());
+        assert!(now(outbox.admit_bytes(41)).is_none());
+        assert!(now(outbox.admit_bytes(40)).is_some());
+        second.cut_off();
+        third.done();
+        assert!(outbox.is_broken());
+        assert_eq!(outbox.in_flight.get(), 0);
+    }
+}

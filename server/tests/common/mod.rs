@@ -5,6 +5,7 @@
 pub mod client;
 pub mod memory;
 pub mod pipe;
+pub mod served;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -52,13 +53,13 @@ impl Gate {
 
 /// One disk under one name.
 #[derive(Clone)]
-pub struct OneDisk {
+pub struct OneDisk<X> {
     pub name: &'static str,
-    pub disk: MemoryDisk,
+    pub disk: X,
     pub clients: Arc<Clients>,
 }
 
-impl Catalog for OneDisk {
+impl<X: Export> Catalog for OneDisk<X> {
     fn find(&self, name: &str) -> Option<(String, Described)> {
         let is_it = name.is_empty() || name == self.name;
         let disk = &self.disk;
@@ -76,29 +77,36 @@ impl Catalog for OneDisk {
     }
 }
 
-impl Directory for OneDisk {
-    type Export = MemoryDisk;
+impl<X: Export> Directory for OneDisk<X> {
+    type Export = X;
 
-    fn open(&self, name: &str) -> Option<(MemoryDisk, Arc<Clients>)> {
+    fn open(&self, name: &str) -> Option<(X, Arc<Clients>)> {
         (name == self.name).then(|| (self.disk.clone(), Arc::clone(&self.clients)))
     }
 }
 
-/// A simulated lane that serves one memory disk.
+/// A simulated lane that serves one disk.
 #[derive(Clone)]
-pub struct World {
+pub struct World<X = MemoryDisk> {
     pub executor: Executor,
     pub env: SimEnv,
-    pub directory: OneDisk,
+    pub directory: OneDisk<X>,
     pub limits: Limits,
 }
 
-impl World {
-    pub fn new(seed: u64, disk: impl FnOnce(SimEnv) -> MemoryDisk) -> Self {
+impl<X: Export> World<X> {
+    pub fn new(seed: u64, disk: impl FnOnce(SimEnv) -> X) -> Self {
         let executor = Executor::new(seed);
         let env = SimEnv::new(&executor);
         let directory = OneDisk { name: "g/d", disk: disk(env.clone()), clients: Clients::new() };
         Self { executor, env, directory, limits: Limits::default() }
+    }
+
+    /// The same disk with the same clients, as another lane serves it.
+    pub fn on_lane(&self, env: SimEnv, disk: X) -> Self {
+        let clients = Arc::clone(&self.directory.clients);
+        let directory = OneDisk { name: self.directory.name, disk, clients };
+        Self { executor: self.executor.clone(), env, directory, limits: self.limits }
     }
 
     /// A new connection whose receives bring at most `packet` bytes; the gate opens when its session has ended.
