@@ -1,1 +1,131 @@
-//! Control API: documents, the `Control` trait the daemon implements, HTTP + JSON over a unix socket.
+//! Control API: documents, the [`Control`] trait the daemon implements, HTTP + JSON over a unix socket.
+//!
+//! The daemon implements [`Control`]; [`http`] serves it; the command line is a client like any other. Names in requests
+//! were checked by [`http`] before they arrive here; what the world holds (drives, groups, uuids) is for the daemon to
+//! check.
+
+pub mod error;
+pub mod model;
+pub mod options;
+pub mod request;
+
+use core::future::Future;
+
+pub use error::{ApiError, ErrorCode, Exit};
+pub use options::ServeOptions;
+
+use model::{
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
+    StatusDoc, WaitDoc, WarningDoc,
+};
+use request::{
+    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
+    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+};
+
+/// A document, and what the caller should know beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply<T> {
+    /// The document.
+    pub data: T,
+    /// What the caller should know although the verb worked.
+    pub warnings: Vec<WarningDoc>,
+}
+
+impl<T> Reply<T> {
+    /// The document with one more warning.
+    #[must_use]
+    pub fn warn(mut self, code: impl Into<String>, message: impl Into<String>) -> Self {
+        self.warnings.push(WarningDoc { code: code.into(), message: message.into() });
+        self
+    }
+}
+
+impl<T> From<T> for Reply<T> {
+    fn from(data: T) -> Self {
+        Self { data, warnings: Vec::new() }
+    }
+}
+
+/// What a verb answers.
+pub type Answer<T> = Result<Reply<T>, ApiError>;
+
+/// What the daemon can be asked. One method per verb; each may take as long as it needs without holding up the others.
+///
+/// `drive` is a path, a serial or a device uuid; `group` a name or uuid; `disk` a name.
+pub trait Control: Send + Sync + 'static {
+    /// Am I safe, why not, what do I type.
+    fn status(&self) -> impl Future<Output = Answer<StatusDoc>> + Send;
+    /// Health as a monitoring system wants it.
+    fn health(&self) -> impl Future<Output = Answer<HealthDoc>> + Send;
+
+    /// All drives.
+    fn drives(&self) -> impl Future<Output = Answer<DriveListDoc>> + Send;
+    /// One drive.
+    fn drive(&self, drive: String) -> impl Future<Output = Answer<DriveDoc>> + Send;
+    /// Takes every signature off a drive.
+    fn drive_wipe(&self, drive: String, how: DriveWipe) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Drops a member as if its drive had failed.
+    fn drive_fail(&self, drive: String, how: DriveFail) -> impl Future<Output = Answer<ActionDoc>> + Send;
+
+    /// What a group would be; writes nothing.
+    fn group_plan(&self, what: GroupPlan) -> impl Future<Output = Answer<PlanDoc>> + Send;
+    /// Makes a group: all or nothing.
+    fn group_create(&self, what: GroupCreate) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// All groups.
+    fn groups(&self) -> impl Future<Output = Answer<GroupListDoc>> + Send;
+    /// One group.
+    fn group(&self, group: String) -> impl Future<Output = Answer<GroupDoc>> + Send;
+    /// Stops a group cleanly.
+    fn group_stop(&self, group: String, how: GroupStop) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Starts groups from what lies on their drives.
+    fn group_assemble(&self, what: GroupAssemble) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Deletes a group.
+    fn group_delete(&self, group: String, how: GroupDelete)
+    -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Brings a deleted group back.
+    fn group_undelete(&self, what: GroupUndelete) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Puts a new drive in a member's place and starts its rebuild.
+    fn group_replace(
+        &self,
+        group: String,
+        how: GroupReplace,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Waits until a group is in a state.
+    fn group_wait(&self, group: String, what: GroupWait) -> impl Future<Output = Answer<WaitDoc>> + Send;
+
+    /// All disks, or those of one group.
+    fn disks(&self, group: Option<String>) -> impl Future<Output = Answer<DiskListDoc>> + Send;
+    /// One disk.
+    fn disk(&self, group: String, disk: String) -> impl Future<Output = Answer<DiskDoc>> + Send;
+    /// Cuts a disk from a group.
+    fn disk_create(&self, what: DiskCreate) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Serves a disk.
+    fn disk_expose(
+        &self,
+        group: String,
+        disk: String,
+        how: DiskExpose,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Stops serving a disk.
+    fn disk_unexpose(
+        &self,
+        group: String,
+        disk: String,
+        how: DiskUnexpose,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Grows a disk.
+    fn disk_resize(
+        &self,
+        group: String,
+        disk: String,
+        how: DiskResize,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Deletes a disk.
+    fn disk_delete(
+        &self,
+        group: String,
+        disk: String,
+        how: DiskDelete,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+}

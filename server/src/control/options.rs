@@ -1,0 +1,40 @@
+//! What `warpraid serve` is started with.
+
+use std::path::PathBuf;
+
+/// Longest time a drive may take for one command before it counts as hung (SAFETY M7), unless set otherwise.
+pub const DRIVE_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// Options of the daemon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServeOptions {
+    /// Folder of witnesses and events (a group lives on its drives, not here).
+    pub state_dir: PathBuf,
+    /// The admin socket; `read.sock` is made beside it.
+    pub socket: PathBuf,
+    /// Number of lanes; by default one per CPU the process may run on.
+    pub lanes: Option<u16>,
+    /// Bound of the buffer memory of all lanes together, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Longest time a drive may take for one command, in nanoseconds.
+    pub drive_timeout_ns: u64,
+    /// Drives (or folders of file-backed drives) to look at beside the block devices of the host.
+    pub drives: Vec<PathBuf>,
+    /// Whether groups found on the drives are started.
+    pub assemble: bool,
+}
+
+impl ServeOptions {
+    /// The defaults with this state folder and socket.
+    pub fn new(state_dir: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            socket: socket.into(),
+            lanes: None,
+            memory_bytes: None,
+            drive_timeout_ns: DRIVE_TIMEOUT_NS,
+            drives: Vec::new(),
+            assemble: true,
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Requests of the control API. Unknown fields are refused: a misspelt `dry_run` must not write.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::model::LevelDoc;
+
+/// How a new group gets its redundancy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Init {
+    /// Computed from what lies on the drives, in the background, while the group serves (SAFETY S1).
+    #[default]
+    Sync,
+    /// The drives are zeroed by write-zeroes first; the group is in sync from the start.
+    Zero,
+}
+
+/// What a group would be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupPlan {
+    /// RAID level.
+    pub level: LevelDoc,
+    /// Chunk per drive; none: the default of the level (64 KiB, nothing on RAID 1).
+    #[serde(default)]
+    pub chunk_bytes: Option<u32>,
+    /// Paths or serials, in slot order.
+    pub drives: Vec<String>,
+}
+
+/// Makes a group: all or nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupCreate {
+    /// Its name.
+    pub name: String,
+    /// RAID level.
+    pub level: LevelDoc,
+    /// Chunk per drive; none: the default of the level.
+    #[serde(default)]
+    pub chunk_bytes: Option<u32>,
+    /// Paths or serials, in slot order.
+    pub drives: Vec<String>,
+    /// How it gets its redundancy.
+    #[serde(default)]
+    pub init: Init,
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Stops a group cleanly: flushes, marks clean, lets go of the drives.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupStop {
+    /// Disconnect clients of its disks first.
+    #[serde(default)]
+    pub force: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Starts groups from what lies on their drives.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupAssemble {
+    /// Name or uuid; none with `all`.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// Every group found.
+    #[serde(default)]
+    pub all: bool,
+    /// Paths to look at beside the known drives.
+    #[serde(default)]
+    pub drives: Vec<String>,
+    /// Start although members are missing or the group is dirty and degraded; marks the group for ever (SAFETY P2, M4).
+    #[serde(default)]
+    pub force: bool,
+    /// The group's uuid, to be sure; needed with `force`.
+    #[serde(default)]
+    pub expect_uuid: Option<String>,
+    /// The word that shows it is meant; needed with `force` unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Deletes a group; `undelete` works until a member is reused.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupDelete {
+    /// The group's uuid; needed unless `dry_run`.
+    #[serde(default)]
+    pub expect_uuid: Option<String>,
+    /// Disconnect clients of its disks first.
+    #[serde(default)]
+    pub force: bool,
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Brings a deleted group back.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupUndelete {
+    /// Name or uuid it had.
+    pub group: String,
+    /// Paths to look at beside the known drives.
+    #[serde(default)]
+    pub drives: Vec<String>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Puts a new drive in a member's place and rebuilds it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupReplace {
+    /// The slot; or name the old drive.
+    #[serde(default)]
+    pub slot: Option<u8>,
+    /// Path, serial or device uuid of the old member.
+    #[serde(default)]
+    pub old_drive: Option<String>,
+    /// Path or serial of the new drive.
+    pub new_drive: String,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// No member is being rebuilt and none is missing.
+    Rebuilt,
+    /// No region is out of sync.
+    Synced,
+    /// Both.
+    Healthy,
+}
+
+/// Waits until a group is in a state.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupWait {
+    /// What for.
+    #[serde(rename = "for")]
+    pub what: WaitFor,
+    /// Longest wait; none: as long as it takes.
+    #[serde(default)]
+    pub timeout_s: Option<u64>,
+}
+
+/// Takes every signature off a drive that no running group uses.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DriveWipe {
+    /// The drive's serial, or the uuid of what lies on it (device uuid, filesystem); needed unless `dry_run`.
+    #[serde(default)]
+    pub expect_uuid: Option<String>,
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Drops a member as if its drive had failed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DriveFail {
+    /// Also where the group goes offline by it.
+    #[serde(default)]
+    pub force: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Cuts a disk from a group.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCreate {
+    /// The group.
+    pub group: String,
+    /// The disk's name.
+    pub name: String,
+    /// Size; rounded up to the full stripe.
+    pub size_bytes: u64,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Serves a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskExpose {
+    /// `unix:PATH` or `tcp:ADDR:PORT`.
+    pub nbd: String,
+    /// Refuse writes.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Stops serving a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskUnexpose {
+    /// Only this address; none: all.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// Disconnect clients.
+    #[serde(default)]
+    pub force: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Grows a disk into the free space behind it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskResize {
+    /// The new size; rounded up to the full stripe.
+    pub size_bytes: u64,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Deletes a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskDelete {
+    /// The disk's uuid; needed unless `dry_run`.
+    #[serde(default)]
+    pub expect_uuid: Option<String>,
+    /// Disconnect clients first.
+    #[serde(default)]
+    pub force: bool,
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_field_is_refused() {
+        let text = r#"{"expect_uuid":"u","yes":true,"dryrun":true}"#;
+        let error = serde_json::from_str::<GroupDelete>(text).unwrap_err();
+        assert!(error.to_string().contains("dryrun"), "{error}");
+        assert!(serde_json::from_str::<GroupStop>("{}").is_ok());
+        assert!(serde_json::from_str::<GroupWait>(r#"{"for":"rebuilt","timeout_s":5}"#).is_ok());
+    }
+}
