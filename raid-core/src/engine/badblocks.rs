@@ -108,7 +108,7 @@ mod tests {
         bad.add(Slot(1), 10..20);
         bad.add(Slot(1), 30..40);
         bad.add(Slot(1), 20..30);
-        assert_eq!(bad.list(Slot(1)), [10..40]);
+        assert_eq!((bad.list(Slot(1)).len(), bad.list(Slot(1))[0].clone()), (1, 10..40));
         assert!(bad.overlaps(Slot(1), &(39..50)) && !bad.overlaps(Slot(1), &(40..50)));
         assert!(!bad.overlaps(Slot(0), &(0..100)));
         assert!(bad.clear(Slot(1), &(15..20)));
@@ -116,7 +116,7 @@ mod tests {
         assert!(!bad.clear(Slot(1), &(15..20)));
         bad.clear(Slot(1), &(0..12));
         bad.clear(Slot(1), &(14..100));
-        assert_eq!(bad.list(Slot(1)), [12..14]);
+        assert_eq!((bad.list(Slot(1)).len(), bad.list(Slot(1))[0].clone()), (1, 12..14));
         bad.clear_slot(Slot(1));
         assert!(!bad.any());
     }
