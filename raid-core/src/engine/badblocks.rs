@@ -130,7 +130,7 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let start = (x >> 33) % 60;
             let range = start..start + 1 + (x >> 50) % 7;
-            if (x >> 60) % 2 == 0 {
+            if (x >> 60).is_multiple_of(2) {
                 bad.add(Slot(0), range.clone());
                 model.extend(range);
             } else {
