@@ -108,7 +108,7 @@ mod tests {
         bad.add(Slot(1), 10..20);
         bad.add(Slot(1), 30..40);
         bad.add(Slot(1), 20..30);
-        assert_eq!(bad.list(Slot(1)), [10..40]);
+        assert_eq!((bad.list(Slot(1)).len(), bad.list(Slot(1))[0].clone()), (1, 10..40));
         assert!(bad.overlaps(Slot(1), &(39..50)) && !bad.overlaps(Slot(1), &(40..50)));
         assert!(!bad.overlaps(Slot(0), &(0..100)));
         assert!(bad.clear(Slot(1), &(15..20)));
@@ -116,7 +116,7 @@ mod tests {
         assert!(!bad.clear(Slot(1), &(15..20)));
         bad.clear(Slot(1), &(0..12));
         bad.clear(Slot(1), &(14..100));
-        assert_eq!(bad.list(Slot(1)), [12..14]);
+        assert_eq!((bad.list(Slot(1)).len(), bad.list(Slot(1))[0].clone()), (1, 12..14));
         bad.clear_slot(Slot(1));
         assert!(!bad.any());
     }
@@ -130,7 +130,7 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let start = (x >> 33) % 60;
             let range = start..start + 1 + (x >> 50) % 7;
-            if (x >> 60) % 2 == 0 {
+            if (x >> 60).is_multiple_of(2) {
                 bad.add(Slot(0), range.clone());
                 model.extend(range);
             } else {

@@ -59,7 +59,8 @@ impl<E: Env> Group<E> {
                 .ok_or_else(|| stripe::lost_error(shared, own, &range));
         }
         if shared.regions.is_dirty(piece.stripe.0) {
-            return Err(DIRTY);
+            let listed = shared.bad.overlaps(own, &range);
+            return Err(if listed { stripe::lost_error(shared, own, &range) } else { DIRTY });
         }
         let readable = |role| {
             let slot = stripe::slot_of(geometry, piece.stripe, role);

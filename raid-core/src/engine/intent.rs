@@ -51,6 +51,12 @@ struct State {
 }
 
 impl State {
+    /// Whether no write is in flight in the bit's chunk, and none was for `linger` ticks.
+    fn is_quiet(&self, bit: u64, linger: u8) -> bool {
+        let i = usize_of(bit);
+        self.in_flight[i] == 0 && self.tick.wrapping_sub(self.idle_tick[i]) >= linger
+    }
+
     fn get(words: &[u64], bit: u64) -> bool {
         words[usize_of(bit / 64)] & (1 << (bit % 64)) != 0
     }
@@ -185,15 +191,18 @@ impl Intents {
     /// Bits that may be cleared once all members are flushed: nothing in flight, quiet for long enough, in sync.
     fn quiet(&self, linger: u8, may_clear: impl Fn(u64) -> bool) -> Vec<u64> {
         let state = self.state.lock();
-        (0..self.bits)
-            .filter(|&bit| {
-                let i = usize_of(bit);
-                State::get(&state.durable, bit)
-                    && state.in_flight[i] == 0
-                    && state.tick.wrapping_sub(state.idle_tick[i]) >= linger
-                    && may_clear(bit)
-            })
-            .collect()
+        let mut quiet = Vec::new();
+        for (i, &word) in state.durable.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                let bit = u64_of(i) * 64 + u64::from(rest.trailing_zeros());
+                rest &= rest - 1;
+                if state.is_quiet(bit, linger) && may_clear(bit) {
+                    quiet.push(bit);
+                }
+            }
+        }
+        quiet
     }
 
     /// Clears the bits on which no write began meanwhile; returns the pages they lie on.
@@ -201,8 +210,7 @@ impl Intents {
         let mut state = self.state.lock();
         let mut pages: SmallVec<[u64; 4]> = SmallVec::new();
         for &bit in bits {
-            let i = usize_of(bit);
-            if state.in_flight[i] == 0 && state.tick.wrapping_sub(state.idle_tick[i]) >= linger {
+            if state.is_quiet(bit, linger) {
                 State::put(&mut state.set, bit, false);
                 State::put(&mut state.durable, bit, false);
                 if pages.last() != Some(&Self::page_of(bit)) {

@@ -144,11 +144,13 @@ impl<E: Env> Group<E> {
         }
     }
 
-    /// Drops every member that failed an operation of epoch `seen`.
+    /// Drops every member that failed an operation of epoch `seen`; none because the daemon itself is stopping, which is no
+    /// member's fault.
     pub(super) async fn fail_all(&self, seen: Epoch, errors: SlotErrors) -> Result<(), IoError> {
         let mut kept = Ok(());
         for (slot, error) in errors {
-            if self.fail(seen, slot, error.kind).await.is_err() {
+            let is_ours = error.kind == IoKind::ShuttingDown;
+            if is_ours || self.fail(seen, slot, error.kind).await.is_err() {
                 kept = Err(error);
             }
         }

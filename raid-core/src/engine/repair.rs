@@ -36,6 +36,7 @@ impl<E: Env> Group<E> {
     /// # Errors
     /// The fault's own error if a block has no source left.
     pub(super) async fn repair(&self, fault: &ReadFault) -> Result<(), IoError> {
+        let _writer = self.0.shared.start_writer()?;
         let members = usize::from(self.0.shared.geometry().members());
         for _ in 0..=members {
             let (epoch, outcome) = self.repair_once(fault).await;

@@ -20,11 +20,11 @@ use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
 use crate::ports::{IoError, IoKind};
-use crate::units::{BlockSize, LaneId, Slot, Stripe, u64_of};
+use crate::units::{BlockSize, LaneId, Slot, Stripe};
 use crate::view::{MemberState, View};
 
-/// The most scratch memory one request, zero batch or sweep step leases, in bytes: a lane's `Pool::Scratch` must be able
-/// to give at least this much at once, or a degraded write could wait for ever.
+/// The scratch memory one request or sweep step is cut to, in bytes. What a lane must have is
+/// [`Shared::scratch_bytes_max`]: more only for very wide groups of very large chunks.
 pub const SCRATCH_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The longest request of any group, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -246,6 +246,15 @@ impl Shared {
         self.request_bytes_max
     }
 
+    /// The most scratch memory one request or sweep step of this group leases, in bytes: a lane's `Pool::Scratch` must be
+    /// able to give this much at once, or a degraded write could wait for ever. [`SCRATCH_BYTES_MAX`] unless a single
+    /// stripe is larger.
+    #[must_use]
+    pub fn scratch_bytes_max(&self) -> u64 {
+        let stripe = u64::from(self.geometry.chunk_bytes()) * (u64::from(self.geometry.members()) + 1);
+        stripe.max(SCRATCH_BYTES_MAX)
+    }
+
     /// The current view.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
@@ -411,8 +420,36 @@ fn request_bytes_max(geometry: &Geometry) -> u64 {
     len
 }
 
-/// How many stripes of whole columns fit the scratch memory at once, at least 1.
-pub(super) fn stripes_per_step(geometry: &Geometry, columns: u8) -> u64 {
-    let stripe = u64::from(geometry.chunk_bytes()) * u64::from(columns.max(1));
-    (SCRATCH_BYTES_MAX / 4 / stripe).clamp(1, u64_of(16))
+/// Stripes of which every column fits a step's share of the scratch memory, at least 1 and at most 16.
+pub(super) fn stripes_per_step(geometry: &Geometry) -> u64 {
+    let stripe = u64::from(geometry.chunk_bytes()) * u64::from(geometry.members());
+    (SCRATCH_BYTES_MAX / 4 / stripe).clamp(1, 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_on_other_threads_may_share_it() {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<Shared>();
+    }
+
+    #[test]
+    fn the_longest_request_fits_the_scratch_memory_in_the_worst_case() {
+        for level in Level::ALL {
+            for members in [2, 3, 4, 8, 10, 24, 128] {
+                for chunk in [512, 4096, 65536, 1 << 20] {
+                    let chunk = if level == Level::Raid1 { 0 } else { chunk };
+                    let Ok(geometry) = Geometry::new(level, members, chunk, 1 << 30) else { continue };
+                    let len = request_bytes_max(&geometry);
+                    assert!(len >= 4096 && len.is_multiple_of(4096), "{geometry:?}: {len}");
+                    let common = level == Level::Raid6 && members == 10 && chunk == 65536;
+                    assert!(!common || len >= 1 << 20, "{geometry:?}: {len}");
+                    assert!((1..=16).contains(&stripes_per_step(&geometry)));
+                }
+            }
+        }
+    }
 }

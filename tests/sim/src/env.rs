@@ -14,6 +14,7 @@ use raid_core::view::Witness;
 use crate::drive::SimDrive;
 use crate::executor::Executor;
 use crate::heap;
+use crate::parity::SimParity;
 
 /// Virtual time of the executor.
 pub struct SimClock(Executor);
@@ -35,7 +36,7 @@ impl Clock for SimClock {
 struct Inner {
     executor: Executor,
     clock: SimClock,
-    parity: CpuParity,
+    parity: SimParity,
     drives: Rc<RefCell<BTreeMap<DriveKey, SimDrive>>>,
     witness: Rc<RefCell<Option<Witness>>>,
     lane: LaneId,
@@ -52,7 +53,20 @@ impl SimEnv {
         Self(Rc::new(Inner {
             executor: executor.clone(),
             clock: SimClock(executor.clone()),
-            parity: CpuParity::new(),
+            parity: SimParity::Cpu(CpuParity::new()),
+            drives: Rc::default(),
+            witness: Rc::default(),
+            lane: LaneId(0),
+        }))
+    }
+
+    /// Lane 0 of a new world that computes parity by its definition, sharing no code with the engine's kernels.
+    #[must_use]
+    pub fn with_plain_parity(executor: &Executor) -> Self {
+        Self(Rc::new(Inner {
+            executor: executor.clone(),
+            clock: SimClock(executor.clone()),
+            parity: SimParity::Plain,
             drives: Rc::default(),
             witness: Rc::default(),
             lane: LaneId(0),
@@ -65,7 +79,7 @@ impl SimEnv {
         Self(Rc::new(Inner {
             executor: self.0.executor.clone(),
             clock: SimClock(self.0.executor.clone()),
-            parity: CpuParity::new(),
+            parity: SimParity::Cpu(CpuParity::new()),
             drives: Rc::clone(&self.0.drives),
             witness: Rc::clone(&self.0.witness),
             lane,
@@ -97,7 +111,7 @@ impl SimEnv {
 
 impl Env for SimEnv {
     type Drive = SimDrive;
-    type Parity = CpuParity;
+    type Parity = SimParity;
     type Clock = SimClock;
 
     fn lane(&self) -> LaneId {
@@ -108,7 +122,7 @@ impl Env for SimEnv {
         &self.0.clock
     }
 
-    fn parity(&self) -> &CpuParity {
+    fn parity(&self) -> &SimParity {
         &self.0.parity
     }
 

@@ -8,7 +8,6 @@ use super::super::encode::column_in;
 use super::super::gather::Want;
 use super::super::lane::LaneView;
 use super::super::locks::LockMode;
-use super::super::shared::stripes_per_step;
 use super::super::stripe::{self, Roles};
 use super::super::write::{ATTEMPTS_MAX, Attempt, GAVE_UP};
 use super::{Pace, SweepError, Window, windows};
@@ -44,7 +43,7 @@ impl<E: Env> Group<E> {
         let chunk = u64::from(geometry.chunk_bytes());
         pace.total_bytes.store(geometry.member_bytes(), Ordering::Relaxed);
         pace.done_bytes.store(0, Ordering::Relaxed);
-        let step = stripes_per_step(&geometry, geometry.members());
+        let step = self.step(pace);
         let mut report = CheckReport::default();
         let mut next = 0;
         while next < geometry.stripes() {

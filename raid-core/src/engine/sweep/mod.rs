@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::Group;
 use super::gather::Want;
 use super::lane::LaneView;
+use super::shared::stripes_per_step;
 use super::stripe::{self, Roles};
 use crate::geometry::{Geometry, Role};
 use crate::lease::LEASE_BYTES_MAX;
@@ -29,6 +30,8 @@ pub use check::CheckReport;
 pub struct Pace {
     /// Most bytes of a member per second; 0 for no limit.
     pub bytes_per_s_max: AtomicU64,
+    /// Most bytes of a member in one step, during which writes to its stripes wait; 0 for what fits the scratch memory.
+    pub step_bytes_max: AtomicU64,
     /// Set to end the sweep after its current step.
     pub cancel: AtomicBool,
     /// Bytes of a member done.
@@ -99,6 +102,16 @@ impl<E: Env> Group<E> {
             self.0.env.clock().sleep_until(began_ns + nanoseconds).await;
         }
         self.go_on(pace)
+    }
+
+    /// Stripes of one step: bounded by the pace and the scratch memory, at least one.
+    fn step(&self, pace: &Pace) -> u64 {
+        let geometry = self.0.shared.geometry();
+        let wanted = match pace.step_bytes_max.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            bytes => bytes / u64::from(geometry.chunk_bytes()),
+        };
+        stripes_per_step(geometry).min(wanted).max(1)
     }
 
     fn go_on(&self, pace: &Pace) -> Result<(), SweepError> {

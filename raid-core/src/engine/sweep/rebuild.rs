@@ -15,7 +15,7 @@ use super::super::gather::{ReadFault, Want};
 use super::super::lane::{Entered, LaneView};
 use super::super::locks::LockMode;
 use super::super::repair::one_error;
-use super::super::shared::{is_offline, stripes_per_step};
+use super::super::shared::is_offline;
 use super::super::stripe::{self, Roles};
 use super::super::write::{ATTEMPTS_MAX, Attempt, GAVE_UP};
 use super::{Pace, SweepError, Window, windows};
@@ -63,7 +63,7 @@ impl<E: Env> Group<E> {
         let chunk = u64::from(geometry.chunk_bytes());
         pace.total_bytes.store(geometry.member_bytes(), Ordering::Relaxed);
         pace.done_bytes.store(shared.cursor(slot), Ordering::Relaxed);
-        let step = stripes_per_step(&geometry, geometry.members());
+        let step = self.step(pace);
         let mut next = shared.cursor(slot) / chunk;
         let mut stored = shared.cursor(slot);
         while next < geometry.stripes() {
@@ -112,6 +112,7 @@ impl<E: Env> Group<E> {
     }
 
     async fn rebuild_stripes(&self, slot: Slot, stripes: &Range<u64>) -> Result<(), SweepError> {
+        let _writer = self.0.shared.start_writer().map_err(|_| SweepError::Cancelled)?;
         let todo = windows(self.0.shared.geometry(), stripes);
         for _ in 0..ATTEMPTS_MAX {
             let attempt = match self.rebuild_once(slot, stripes, &todo).await {
@@ -235,7 +236,9 @@ impl<E: Env> Group<E> {
             return Err(Attempt::Replan);
         }
         let epoch = entered.view().epoch;
-        if entered.view().member(slot).state != MemberState::Rebuilding {
+        // A cursor below this step belongs to another member, which has taken the slot meanwhile.
+        let is_ours = shared.cursor(slot) >= shared.geometry().member_offset(Stripe(stripes.start), 0);
+        if entered.view().member(slot).state != MemberState::Rebuilding || !is_ours {
             let error = IoError::new(IoKind::Gone, "the member being rebuilt left its slot");
             return Err(Attempt::Failed(error));
         }
@@ -280,7 +283,7 @@ impl<E: Env> Group<E> {
         let last = Stripe(stripes.end - 1);
         let end = geometry.member_offset(last, 0) + u64::from(geometry.stripe_height(last));
         // Still in the view: a member that takes the slot next starts at 0 after we left.
-        shared.set_cursor(slot, end);
+        shared.set_cursor(slot, end.max(shared.cursor(slot)));
         drop(entered);
         if any_lost {
             self.store_bad_blocks(slot).await?;

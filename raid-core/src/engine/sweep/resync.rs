@@ -9,7 +9,6 @@ use super::super::encode::{Put, column_in};
 use super::super::gather::Want;
 use super::super::lane::LaneView;
 use super::super::locks::LockMode;
-use super::super::shared::stripes_per_step;
 use super::super::stripe::{self, Roles};
 use super::super::write::{ATTEMPTS_MAX, Attempt, GAVE_UP};
 use super::{Pace, SweepError, Window, parities, windows};
@@ -41,7 +40,7 @@ impl<E: Env> Group<E> {
         let chunk = u64::from(geometry.chunk_bytes());
         pace.total_bytes.store(shared.regions.unsynced_count() * chunk, Ordering::Relaxed);
         pace.done_bytes.store(0, Ordering::Relaxed);
-        let step = stripes_per_step(&geometry, geometry.members());
+        let step = self.step(pace);
         let mut from = 0;
         while let Some(start) = shared.regions.next_unsynced(from) {
             self.go_on(pace)?;
@@ -58,6 +57,7 @@ impl<E: Env> Group<E> {
     }
 
     async fn resync_stripes(&self, stripes: &Range<u64>) -> Result<(), SweepError> {
+        let _writer = self.0.shared.start_writer().map_err(|_| SweepError::Cancelled)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.resync_once(stripes).await {
                 Ok(()) => return Ok(()),
