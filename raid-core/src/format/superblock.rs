@@ -56,6 +56,8 @@ pub const FEATURE_MULTIPLE_PPLS: u32 = 2048;
 /// `layout` of RAID 0 says how zones are laid out.
 pub const FEATURE_RAID0_LAYOUT: u32 = 4096;
 
+/// `layout` of RAID 0 as mdadm writes it for members of one size; without its feature bit kernels do not look at it.
+pub const LAYOUT_STRIPED: u32 = 1;
 /// `layout` of left-symmetric RAID 5 and RAID 6.
 pub const LAYOUT_LEFT_SYMMETRIC: u32 = 2;
 /// `layout` of near-2 RAID 10.
@@ -160,7 +162,7 @@ pub struct Superblock {
     pub ctime: u64,
     /// md's level number; see [`Level::from_number`].
     pub level: i32,
-    /// 0 for RAID 0 and 1, [`LAYOUT_LEFT_SYMMETRIC`], [`LAYOUT_NEAR_2`], or one we refuse.
+    /// [`LAYOUT_STRIPED`], 0 on RAID 1, [`LAYOUT_LEFT_SYMMETRIC`], [`LAYOUT_NEAR_2`], or one we refuse.
     pub layout: u32,
     /// Sectors used of each member, a multiple of the chunk; 0 on RAID 0.
     pub size: u64,
