@@ -16,3 +16,4 @@ pub mod floors;
 pub mod measure;
 pub mod record;
 pub mod stats;
+pub mod world;

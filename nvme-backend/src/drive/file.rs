@@ -57,7 +57,7 @@ impl FileLane {
     }
 
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
-        Rc::clone(self) as Rc<dyn Owner>
+        self.clone()
     }
 
     fn deadline_ns(&self) -> u64 {
