@@ -323,7 +323,8 @@ fn probe_filesystems(drive: &Parts<'_>, found: &mut Vec<Signature>) {
 fn probe_volumes(drive: &Parts<'_>, found: &mut Vec<Signature>) {
     for at in [0, 512, 1024, 1536] {
         if drive.has(at, b"LABELONE") && drive.has(at + 24, b"LVM2 001") {
-            found.push(Signature { uuid: drive.label(at + 32, 32), ..plain(Kind::LvmPv, at) });
+            let uuid = drive.label(at + 32, 32).map(|id| lvm_uuid(&id));
+            found.push(Signature { uuid, ..plain(Kind::LvmPv, at) });
         }
     }
     let luks_second = 16 * KIB;
@@ -343,6 +344,18 @@ fn probe_volumes(drive: &Parts<'_>, found: &mut Vec<Signature>) {
     if drive.has(0, b"bluestore block device") {
         found.push(plain(Kind::CephBluestore, 0));
     }
+}
+
+/// LVM's own way to print its 32 characters: in groups of 6, 4, 4, 4, 4, 4 and 6.
+fn lvm_uuid(id: &str) -> String {
+    let mut shown = String::new();
+    for (i, c) in id.chars().enumerate() {
+        if matches!(i, 6 | 10 | 14 | 18 | 22 | 26) {
+            shown.push('-');
+        }
+        shown.push(c);
+    }
+    shown
 }
 
 /// ZFS: four labels of 256 KiB, two at each end; in each an XDR name-value list at 16 KiB and uberblocks from 128 KiB
@@ -446,6 +459,25 @@ mod tests {
         assert_eq!(kinds(&ntfs), [(Kind::Ntfs, 0)]);
         let exfat = [(0, b"\xeb\x76\x90EXFAT   ".as_slice()), (510, &[0x55, 0xaa])];
         assert_eq!(kinds(&exfat), [(Kind::Exfat, 0)]);
+    }
+
+    #[test]
+    fn ad_01_lvm_and_md_at_every_place_they_can_have() {
+        for at in [0, 512, 1024, 1536] {
+            let id = b"abcdefghijklmnopqrstuvwxyz012345";
+            let found = find(SIZE, &[(at, b"LABELONE"), (at + 24, b"LVM2 001"), (at + 32, id)]);
+            assert_eq!((found[0].kind, found[0].offset), (Kind::LvmPv, at));
+            assert_eq!(found[0].uuid.as_deref(), Some("abcdef-ghij-klmn-opqr-stuv-wxyz-012345"));
+        }
+        for (kind, at) in [(Kind::Md11, 0), (Kind::Md12, 4096), (Kind::Md10, SIZE - 8192)] {
+            let (magic, place) = (MD_MAGIC.to_le_bytes(), (at / 512).to_le_bytes());
+            let marks: [(u64, &[u8]); 3] = [(at, &magic), (at + 144, &place), (at + 32, b"host:tank")];
+            let found = find(SIZE, &marks);
+            assert_eq!((found[0].kind, found[0].offset, found.len()), (kind, at, 1));
+            assert_eq!(found[0].label.as_deref(), Some("host:tank"));
+            // The same bytes one place further belong to somebody's partition.
+            assert_eq!(kinds(&[(at, MD_MAGIC.to_le_bytes().as_slice()), (at + 144, &[77])]), []);
+        }
     }
 
     #[test]
