@@ -11,7 +11,7 @@ use raid_core::membership::{
     Decision, Doubt, Observation, PlannedState, Policy, Refusal, StartParts, decide, next_epoch,
     prepare_member, publish, start, store_cursor,
 };
-use raid_core::ports::{Drive, DriveKey, Env, IoKind};
+use raid_core::ports::{Env, IoKind};
 use raid_core::units::{Slot, Uuid};
 use raid_core::view::MemberState;
 
@@ -184,8 +184,9 @@ fn sl_02_one_order(level: Level, n: usize, order: &[usize]) {
         write(&world, &parts, acknowledged);
     }
     drop(parts);
+    let everything = world.observe(&all);
     for present in subsets(n) {
-        let observed = world.observe(&present);
+        let observed: Vec<_> = present.iter().map(|&drive| everything[drive].clone()).collect();
         for witness in [world.witness(), None] {
             let Decision::Start(plan) = decide(group, &observed, witness.as_ref(), waited()) else {
                 continue;
@@ -383,10 +384,13 @@ struct Life {
     next: u64,
     data_start: u64,
     starts: u32,
+    /// A host without memory of its groups. A clean mark would let half of a mirror start alone there (M4), so such a
+    /// life has no clean stop.
+    has_witness: bool,
 }
 
 impl Life {
-    fn new(seed: u64, level: Level, n: usize) -> Self {
+    fn new(seed: u64, level: Level, n: usize, has_witness: bool) -> Self {
         let world = World::new(seed, n);
         let group = world.create(level, n, true);
         let parts = world.start(group, &(0..n).collect::<Vec<_>>(), Policy::default());
@@ -399,6 +403,7 @@ impl Life {
             running: Some(parts),
             acknowledged: 0,
             next: 1,
+            has_witness,
             data_start,
             starts: 0,
         }
@@ -503,8 +508,9 @@ impl Life {
     }
 
     fn stop(&mut self) {
-        let Some(parts) = self.running.take() else { return };
-        self.world.stop(parts);
+        if let Some(parts) = self.running.take_if(|_| self.has_witness) {
+            self.world.stop(parts);
+        }
     }
 
     fn restart(&mut self) {
@@ -513,7 +519,7 @@ impl Life {
         }
         let present: Vec<usize> = (0..self.drives).filter(|_| self.random(4) > 0).collect();
         let observed = self.world.observe(&present);
-        let witness = self.world.witness().filter(|_| self.random(2) == 0);
+        let witness = self.world.witness().filter(|_| self.has_witness);
         let Decision::Start(plan) = decide(self.group, &observed, witness.as_ref(), waited()) else { return };
         assert!(!plan.is_forced);
         let doubt = plan.doubt;
@@ -564,7 +570,7 @@ fn p3_no_random_life_lets_a_stale_member_win() {
     let mut starts = 0;
     for (level, n) in shapes().into_iter().filter(|(level, _)| level.is_redundant()) {
         for seed in 0..12 {
-            let mut life = Life::new(seed * 1000 + u64::from(level.number()), level, n);
+            let mut life = Life::new(seed * 1000 + u64::from(level.number()), level, n, seed % 3 > 0);
             for _ in 0..60 {
                 match life.random(8) {
                     0 | 1 => life.write_acknowledged(),
@@ -611,5 +617,4 @@ fn a_copied_drive_is_a_twin_and_refused() {
     let mut drives = drives.map(|key| key.0);
     drives.sort_unstable();
     assert_eq!(drives, [1, 2]);
-    let _ = DriveKey(0);
 }
