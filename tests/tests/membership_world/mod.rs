@@ -95,9 +95,12 @@ impl TestDrive {
     }
 
     pub fn peek(&self, range: Range<u64>) -> Vec<u8> {
-        let image = self.state.image.borrow();
-        let sectors = range.start / 512..range.end / 512;
-        sectors.flat_map(|n| image.get(&n).cloned().unwrap_or_else(|| vec![0; 512])).collect()
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap()];
+        for (number, sector) in self.state.image.borrow().range(range.start / 512..range.end / 512) {
+            let at = usize::try_from(number * 512 - range.start).unwrap();
+            bytes[at..at + 512].copy_from_slice(sector);
+        }
+        bytes
     }
 
     pub fn fail_with(&self, kind: Option<IoKind>) {
