@@ -170,7 +170,8 @@ fn what_mdadm_update_changes_without_harm_starts_unchanged() {
 
 #[test]
 fn what_md_may_have_run_is_refused_as_modified() {
-    let changes: [(&str, fn(&mut Superblock)); 2] = [
+    type Edit = fn(&mut Superblock);
+    let changes: [(&str, Edit); 2] = [
         ("claim", |superblock| superblock.set_claimed(false)),
         ("events", |superblock| superblock.events += 10),
     ];
@@ -226,8 +227,8 @@ fn single_damages_are_repaired_from_the_copy() {
         ("copy B", 512 * 1024 - 16_384 + 700, 8),
     ];
     for (what, at, len) in damages {
-        let world = World::new(79, 3);
-        let group = stopped(&world, Level::Raid6, 4.min(3)).min(Uuid([0xff; 16]));
+        let world = World::new(79, 4);
+        let group = stopped(&world, Level::Raid6, 4);
         let sector = at / 512 * 512;
         let mut bytes = world.drive(0).peek(sector..sector + 512);
         let start = usize::try_from(at - sector).unwrap();
@@ -240,7 +241,7 @@ fn single_damages_are_repaired_from_the_copy() {
             Observation::Damaged { epoch: Some(_), .. } => assert!(what.starts_with("copy"), "{what}"),
             other => panic!("{what}: {other}"),
         }
-        let parts = world.start(group, &[0, 1, 2], waited());
+        let parts = world.start(group, &[0, 1, 2, 3], waited());
         assert!(parts.view.missing() <= 1);
     }
 }
