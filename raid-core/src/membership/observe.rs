@@ -245,6 +245,18 @@ fn judge(
         let what = "no whole extension copy".to_owned();
         return Judged::Other(Observation::Damaged { group: Some(id.0), epoch, what });
     };
+    if let Some(anchor) = anchor.as_ref().filter(|anchor| anchor.sequence > copy.sequence) {
+        // The anchor is written after its copy: that copy was whole once and is lost now. The older one must not speak
+        // for the member, it does not know who was dropped since.
+        if let Ok(superblock) = &superblock
+            && let Some(difference) = foreign_hand(superblock, id)
+        {
+            return modified(difference);
+        }
+        let what = "the newest extension copy is lost, only an older one is whole".to_owned();
+        let epoch = Some(anchor.epoch());
+        return Judged::Other(Observation::Damaged { group: Some(id.0), epoch, what });
+    }
     let is_tombstone = copy.marks.deleted || anchor.as_ref().is_some_and(|anchor| anchor.marks.deleted);
     match &superblock {
         Ok(superblock) => match difference(superblock, &copy, older.as_ref(), id) {
@@ -259,12 +271,6 @@ fn judge(
             notes.push(error.to_string());
         }
         Err(error @ SuperblockError::Unsupported(_)) => return modified((false, error.to_string())),
-    }
-    if let Some(anchor) = anchor.filter(|anchor| anchor.sequence > copy.sequence) {
-        // The anchor is written after its copy: that copy was whole once and is lost now.
-        let what = "the newest extension copy is lost, only an older one is whole".to_owned();
-        let epoch = Some(anchor.epoch());
-        return Judged::Other(Observation::Damaged { group: Some(id.0), epoch, what });
     }
     Judged::Member { copy: Box::new(copy), place, notes }
 }
