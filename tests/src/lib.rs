@@ -9,6 +9,7 @@ pub mod cli;
 pub mod daemon;
 pub mod drives;
 pub mod faulty;
+pub mod http;
 pub mod lab;
 pub mod mount;
 pub mod stamped;
