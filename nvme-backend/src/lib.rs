@@ -1,1 +1,27 @@
 //! The reactor (one io_uring per lane) and the drives behind it: file and block device, RAM, null; the DMA arena.
+//!
+//! | module | what |
+//! |---|---|
+//! | `lane` | one thread, one ring, one loop; [`start_lane`], [`block_on_lane`] |
+//! | `ring` | io_uring and the table of operations that own what the kernel works on |
+//! | `executor`, `timers`, `remote` | tasks, time, other threads |
+//! | [`arena`] | the bounded memory all I/O uses |
+//! | [`socket`] | what the NBD front end reads and writes with |
+//! | [`drive`] | opened once, a handle per lane: `raid_core::ports::Drive` |
+
+pub mod arena;
+pub mod drive;
+mod executor;
+mod lane;
+mod remote;
+mod ring;
+pub mod socket;
+mod timers;
+
+pub use arena::{Arena, ArenaConfig};
+pub use drive::{
+    DeviceListing, DriveKind, Identity, LaneDrive, OpenDrive, OpenError, OpenOptions, list_block_devices,
+};
+pub use lane::{Lane, LaneConfig, StartError, block_on_lane, start_lane, try_block_on_lane};
+pub use remote::{Job, Remote};
+pub use socket::{Listener, Part, Socket};

@@ -1,25 +1,39 @@
 //! Membership: which members are current, and how a new view becomes durable (SAFETY M1 to M8).
+//!
+//! | file | what |
+//! |---|---|
+//! | `observe` | what lies on one drive |
+//! | `decide`, `refusal` | who is current, or why the group does not start; pure |
+//! | `lifecycle` | start, stop, delete, undelete |
+//! | `create` | create a group, prepare a replacement, wipe |
+//! | `publish` | a view becomes durable (M2); rebuild cursor and bad-block log |
+//! | `meta` | what all of these write, and in which form |
+//!
+//! Every way to a running group is observe, decide, start, also right after create: there is one path to be right.
 
-use crate::ports::{Env, IoError};
-use crate::units::Slot;
-use crate::view::View;
+mod create;
+mod decide;
+mod io;
+mod lifecycle;
+mod meta;
+mod observe;
+mod publish;
+mod refusal;
+mod turn;
+
+pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
+pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};
+pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
+pub use meta::{Identity, Persistent};
+pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
+pub use publish::{next_epoch, publish, store_bad_blocks, store_cursor};
+pub use refusal::{LeftOut, Lost, Refusal};
 
 /// What the metadata of a group holds beside its view: identity, level, chain of epochs.
 #[derive(Debug)]
 pub enum GroupMeta {
     /// A group that lives in memory only (benchmarks over null and RAM drives): publishing does nothing.
     Volatile,
-}
-
-/// Makes `view` durable on every member it lists as in sync or rebuilding: extension copy, then md superblock, both FUA
-/// (SAFETY M2, step 2). Returns the members that failed to take it; the caller drops them by a further epoch.
-pub async fn publish<E: Env>(
-    _env: &E,
-    meta: &GroupMeta,
-    _view: &View,
-    _drives: &[Option<E::Drive>],
-) -> Vec<(Slot, IoError)> {
-    match meta {
-        GroupMeta::Volatile => Vec::new(),
-    }
+    /// A group whose members carry its metadata.
+    Persistent(Box<Persistent>),
 }

@@ -1,16 +1,26 @@
 //! P and Q exactly as Linux md computes them: P = sum of d_i, Q = sum of g^i d_i over GF(2^8) mod 0x11d, g = 2, where i
 //! is the data index inside the stripe (after H. P. Anvin, "The mathematics of RAID-6", 2004).
 //!
-//! This file holds the job that travels through the [`crate::ports::ParityEngine`] port.
+//! This file holds the job that travels through the [`crate::ports::ParityEngine`] port. [`gf`] is the field, [`kernel`]
+//! the arithmetic over slices with one implementation per instruction set (`scalar`, `x86_64/*`), `ops` the operations of
+//! a job, `engine` the port.
 
 mod engine;
+pub mod gf;
+pub mod kernel;
+mod ops;
+mod scalar;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
 
 use core::ops::Range;
 
 use crate::lease::{Lease, Seg};
 use crate::units::DataIndex;
 
-pub use engine::CpuParity;
+pub use engine::{CYCLE, CpuParity, UnknownKernel};
 
 /// What to compute. Columns of the job: `data[i]` is the data block with index i, then P and Q.
 #[derive(Clone, Debug)]

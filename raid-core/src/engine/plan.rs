@@ -1,0 +1,211 @@
+//! Step 3, **plan**: how each stripe of a write gets its parity, by fewest I/Os. Pure: computed once to know what to
+//! lease, and again under the locks.
+//!
+//! A write is cut into **parts**: column ranges of one stripe in which every data column is modified as a whole or not at
+//! all, so that a part is plain arithmetic over whole columns. Per part:
+//!
+//! | mode | when | reads |
+//! |---|---|---|
+//! | data only | no parity of the stripe is alive | nothing |
+//! | full | every data column is modified | nothing |
+//! | reconstruct | every unmodified column is readable, and it is cheaper, or the stripe is not known in sync (S1) | the unmodified |
+//! | modify | every modified column and every live parity is readable | those |
+//! | recover | lost columns must be solved for first | all that is left |
+//!
+//! Modify keeps whatever the stripe's parity says about columns it does not touch, so it is right with lost unmodified
+//! columns. Where the stripe is not known in sync it protects nothing, and is used only when the level has nothing
+//! better left: one parity, or two lost columns.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::lane::LaneView;
+use super::shared::{Shared, is_offline};
+use super::stripe::{self, Roles};
+use crate::geometry::Role;
+use crate::lease::{LEASE_BYTES_MAX, Seg};
+use crate::ports::{Env, IoError, IoKind};
+use crate::units::{DataIndex, Stripe};
+
+/// One piece of a write: the bytes of one column range of one data column.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) stripe: Stripe,
+    pub(super) index: DataIndex,
+    pub(super) column: u32,
+    pub(super) seg: Seg,
+}
+
+impl Piece {
+    pub(super) fn columns(&self) -> Range<u32> {
+        self.column..self.column + self.seg.len()
+    }
+
+    fn window(&self) -> u32 {
+        self.column / LEASE_BYTES_MAX
+    }
+}
+
+/// How a part gets its parity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    DataOnly,
+    Full,
+    Reconstruct,
+    Modify,
+    Recover,
+}
+
+/// A column range of one stripe in which every data column is modified whole or not at all.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) stripe: Stripe,
+    pub(super) columns: Range<u32>,
+    pub(super) modified: SmallVec<[(DataIndex, Seg); 2]>,
+    pub(super) mode: Mode,
+    /// Columns to read, in lease order.
+    pub(super) read: Roles,
+    /// Lost data columns to solve for, in lease order.
+    pub(super) solve: SmallVec<[Role; 2]>,
+    /// The parities that are alive and get written.
+    pub(super) parity: SmallVec<[Role; 2]>,
+}
+
+impl Part {
+    pub(super) fn len(&self) -> u32 {
+        self.columns.end - self.columns.start
+    }
+
+    /// How many leases the part takes: what it reads, what it solves for, and its parity unless that is updated in place.
+    pub(super) fn leases(&self) -> usize {
+        let parity = if self.mode == Mode::Modify { 0 } else { self.parity.len() };
+        self.read.len() + self.solve.len() + parity
+    }
+
+    fn is_modified(&self, index: DataIndex) -> bool {
+        self.modified.iter().any(|(modified, _)| *modified == index)
+    }
+}
+
+/// What a write does.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) version: u64,
+    /// Whether nothing but another view can change this plan.
+    pub(super) is_settled: bool,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Plan {
+    pub(super) fn lease_sizes(&self) -> SmallVec<[u32; 16]> {
+        self.parts.iter().flat_map(|part| core::iter::repeat_n(part.len(), part.leases())).collect()
+    }
+}
+
+/// Plans a write of `pieces` under a view.
+pub(super) fn plan<E: Env>(shared: &Shared, lane: &LaneView<E>, pieces: &[Piece]) -> Result<Plan, IoError> {
+    let geometry = shared.geometry();
+    let is_settled = lane.view().is_complete() && shared.regions.unsynced_count() == 0 && !shared.bad.any();
+    let mut plan = Plan { version: lane.version(), is_settled, parts: Vec::new() };
+    if geometry.level().parities() > 0 {
+        if is_offline(geometry, lane.view()) {
+            return Err(IoError::new(
+                IoKind::BeyondTolerance,
+                "more members are lost than the level tolerates: the group takes no writes",
+            ));
+        }
+        plan.parts = parts(pieces);
+        for part in &mut plan.parts {
+            plan_part(shared, lane, part)?;
+        }
+        return Ok(plan);
+    }
+    for piece in pieces {
+        if !stripe::copies(geometry, piece.stripe, piece.index).any(|slot| lane.is_in_sync(slot)) {
+            return Err(IoError::new(IoKind::BeyondTolerance, "no live copy of the blocks is left"));
+        }
+    }
+    Ok(plan)
+}
+
+/// Cuts pieces into parts, in order of stripe and column.
+fn parts(pieces: &[Piece]) -> Vec<Part> {
+    let mut order: SmallVec<[&Piece; 8]> = pieces.iter().collect();
+    order.sort_by_key(|piece| (piece.stripe, piece.window(), piece.index));
+    let mut parts = Vec::with_capacity(order.len());
+    for group in order.chunk_by(|a, b| a.stripe == b.stripe && a.window() == b.window()) {
+        let mut cuts: SmallVec<[u32; 16]> =
+            group.iter().flat_map(|piece| [piece.column, piece.column + piece.seg.len()]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        for cut in cuts.windows(2) {
+            let columns = cut[0]..cut[1];
+            let covering =
+                group.iter().filter(|p| p.column <= columns.start && p.columns().end >= columns.end);
+            let modified: SmallVec<[(DataIndex, Seg); 2]> = covering
+                .map(|p| (p.index, p.seg.slice(columns.start - p.column..columns.end - p.column)))
+                .collect();
+            if !modified.is_empty() {
+                parts.push(Part {
+                    stripe: group[0].stripe,
+                    columns,
+                    modified,
+                    mode: Mode::DataOnly,
+                    read: Roles::new(),
+                    solve: SmallVec::new(),
+                    parity: SmallVec::new(),
+                });
+            }
+        }
+    }
+    parts
+}
+
+/// Chooses the mode of a part and what it reads.
+fn plan_part<E: Env>(shared: &Shared, lane: &LaneView<E>, part: &mut Part) -> Result<(), IoError> {
+    let geometry = shared.geometry();
+    let slots = geometry.parity_slots(part.stripe);
+    for (role, slot) in [(Role::P, slots.p), (Role::Q, slots.q)] {
+        if slot.is_some_and(|slot| lane.is_live(shared, slot, part.stripe)) {
+            part.parity.push(role);
+        }
+    }
+    let columns = usize::from(geometry.data_columns());
+    let modified = part.modified.len();
+    if part.parity.is_empty() || modified == columns {
+        part.mode = if part.parity.is_empty() { Mode::DataOnly } else { Mode::Full };
+        return Ok(());
+    }
+    let readable = |role| {
+        let slot = stripe::slot_of(geometry, part.stripe, role);
+        stripe::is_readable(shared, lane, part.stripe, slot, &part.columns)
+    };
+    let lost: SmallVec<[DataIndex; 2]> =
+        stripe::data_indices(geometry).filter(|&index| !readable(Role::Data(index))).collect();
+    let lost_modified = lost.iter().filter(|&&index| part.is_modified(index)).count();
+    let lost_others = lost.len() - lost_modified;
+    let is_synced = shared.regions.is_synced(part.stripe.0);
+    let may_modify = lost_modified == 0 && part.parity.iter().all(|&role| readable(role));
+    let is_cheaper = columns - modified <= modified + part.parity.len();
+    if lost_others == 0 && (is_cheaper || !is_synced || !may_modify) {
+        part.mode = Mode::Reconstruct;
+        part.read =
+            stripe::data_indices(geometry).filter(|&i| !part.is_modified(i)).map(Role::Data).collect();
+    } else if may_modify && (is_synced || part.parity.len() == 1 || lost_others == 2) {
+        part.mode = Mode::Modify;
+        part.read = part.modified.iter().map(|(index, _)| Role::Data(*index)).collect();
+        part.read.extend(part.parity.iter().copied());
+    } else {
+        let wanted: SmallVec<[Role; 2]> = lost.iter().copied().map(Role::Data).collect();
+        let Some(sources) = stripe::sources(geometry, &wanted, readable) else {
+            let slot = geometry.data_slot(part.stripe, lost[0]);
+            let range = stripe::member_range(geometry, part.stripe, &part.columns);
+            return Err(stripe::lost_error(shared, slot, &range));
+        };
+        part.mode = Mode::Recover;
+        part.read = sources.read;
+        part.solve = sources.solve;
+    }
+    Ok(())
+}

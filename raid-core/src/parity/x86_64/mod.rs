@@ -1,0 +1,3 @@
+//! Kernels of x86-64 instruction set extensions.
+
+pub(super) mod avx2;

@@ -1,0 +1,182 @@
+//! The state folder beside the witnesses: where drives were last seen and which disks were exposed.
+//!
+//! Both are conveniences of this host, never authority: a group lives on its drives, and a daemon whose state folder was
+//! lost assembles the same groups when it is told where to look. The folder is also the lock against a second daemon
+//! over the same state.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::host::replace_file;
+
+/// One exposure to restore at start.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct SavedExposure {
+    /// Where: `unix:PATH` or `tcp:ADDR:PORT`.
+    pub address: String,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// What `state.json` holds.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+struct Saved {
+    /// Paths at which members of groups were last seen; scanned at start beside the host's block devices.
+    drive_paths: Vec<PathBuf>,
+    /// Exposures by `GROUP-UUID/DISK`.
+    exposures: BTreeMap<String, Vec<SavedExposure>>,
+}
+
+/// The state folder, locked.
+pub struct StateDir {
+    path: PathBuf,
+    saved: Mutex<Saved>,
+    /// Held for its lock.
+    _lock: File,
+}
+
+/// Why the state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Another daemon has it.
+    #[error("another warpraid daemon (pid {pid}) uses the state folder {path}")]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// The other daemon's pid, as it wrote it, or "unknown".
+        pid: String,
+    },
+    /// The file system refused.
+    #[error("state folder {path}: {source}")]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl StateDir {
+    /// Opens (or makes) the folder, mode 0700, and locks it.
+    ///
+    /// # Errors
+    /// [`StateError::Locked`] while another daemon runs over it; [`StateError::Io`] otherwise.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let io = |source| StateError::Io { path: path.to_owned(), source };
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(path).map_err(io)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut lock = options.open(path.join("daemon.pid")).map_err(io)?;
+        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        if let Err(errno) = rustix::fs::flock(&lock, operation) {
+            if errno != rustix::io::Errno::WOULDBLOCK {
+                return Err(io(errno.into()));
+            }
+            let mut pid = String::new();
+            drop(lock.read_to_string(&mut pid));
+            let pid = if pid.trim().is_empty() { "unknown".to_owned() } else { pid.trim().to_owned() };
+            return Err(StateError::Locked { path: path.to_owned(), pid });
+        }
+        lock.set_len(0).and_then(|()| lock.rewind()).map_err(io)?;
+        writeln!(lock, "{}", std::process::id()).map_err(io)?;
+        let saved = match fs::read(path.join("state.json")) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!(%error, "state.json cannot be read; starting without its hints");
+                Saved::default()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Saved::default(),
+            Err(error) => return Err(io(error)),
+        };
+        Ok(Self { path: path.to_owned(), saved: Mutex::new(saved), _lock: lock })
+    }
+
+    /// Paths at which members were last seen.
+    #[must_use]
+    pub fn drive_paths(&self) -> Vec<PathBuf> {
+        self.saved.lock().drive_paths.clone()
+    }
+
+    /// Remembers that members are at these paths.
+    pub fn remember_drives(&self, paths: impl IntoIterator<Item = PathBuf>) {
+        self.change(|saved| {
+            saved.drive_paths.extend(paths);
+            saved.drive_paths.sort();
+            saved.drive_paths.dedup();
+        });
+    }
+
+    /// Exposures of a disk (`GROUP-UUID/DISK`).
+    #[must_use]
+    pub fn exposures(&self, disk: &str) -> Vec<SavedExposure> {
+        self.saved.lock().exposures.get(disk).cloned().unwrap_or_default()
+    }
+
+    /// Remembers an exposure.
+    pub fn remember_exposure(&self, disk: &str, exposure: SavedExposure) {
+        self.change(|saved| {
+            let of_disk = saved.exposures.entry(disk.to_owned()).or_default();
+            of_disk.retain(|other| other.address != exposure.address);
+            of_disk.push(exposure);
+        });
+    }
+
+    /// Forgets one exposure of a disk, or all of them.
+    pub fn forget_exposures(&self, disk: &str, address: Option<&str>) {
+        self.change(|saved| {
+            let of_disk = saved.exposures.entry(disk.to_owned()).or_default();
+            of_disk.retain(|other| address.is_some_and(|address| other.address != address));
+            saved.exposures.retain(|_, list| !list.is_empty());
+        });
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut Saved)) {
+        let mut saved = self.saved.lock();
+        edit(&mut saved);
+        let written = serde_json::to_vec_pretty(&*saved)
+            .map_err(io::Error::from)
+            .and_then(|bytes| replace_file(&self.path.join("state.json"), &bytes));
+        if let Err(error) = written {
+            tracing::warn!(%error, "cannot save state.json; exposures will not be restored at the next start");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sl_10_a_second_daemon_is_refused_and_told_the_pid() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path()).unwrap();
+        let second = StateDir::open(dir.path());
+        let Err(StateError::Locked { pid, .. }) = second else { panic!("two daemons on one state folder") };
+        assert_eq!(pid, std::process::id().to_string());
+        drop(first);
+        StateDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn hints_survive_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        state.remember_drives([PathBuf::from("/b"), PathBuf::from("/a"), PathBuf::from("/b")]);
+        let exposure = SavedExposure { address: "unix:/s".into(), read_only: true };
+        state.remember_exposure("u/d", exposure.clone());
+        state.remember_exposure("u/e", exposure.clone());
+        state.forget_exposures("u/e", None);
+        drop(state);
+        let state = StateDir::open(dir.path()).unwrap();
+        assert_eq!(state.drive_paths(), [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!(state.exposures("u/d"), [exposure]);
+        assert!(state.exposures("u/e").is_empty());
+    }
+}
