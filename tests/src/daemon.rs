@@ -152,7 +152,7 @@ impl Daemon {
 
     /// `group wait --for`, which must come true.
     pub fn wait(&self, group: &str, what: &str) -> Json {
-        self.ok(&["group", "wait", group, "--for", what, "--timeout", &PATIENCE.as_secs().to_string()])
+        self.ok(&["group", "wait", group, "--for", what, "--timeout", &format!("{}s", PATIENCE.as_secs())])
     }
 
     /// `drive fail`, which must work.
@@ -163,6 +163,20 @@ impl Daemon {
     /// `group replace` of the member in `slot`, which must work.
     pub fn replace(&self, group: &str, slot: u32, new: &Path) -> Json {
         self.ok(&["group", "replace", group, "--slot", &slot.to_string(), tool::text(new)])
+    }
+
+    /// Whether a group of this name runs.
+    #[must_use]
+    pub fn runs(&self, group: &str) -> bool {
+        let answer = self.run(&["group", "show", group]);
+        answer.exit == 0 && !["stopped", "offline"].contains(&answer.data().text("state").as_str())
+    }
+
+    /// The group runs again after a restart: started by the daemon itself, or by `group assemble` from `drives`.
+    pub fn bring_up<P: AsRef<Path>>(&self, group: &str, drives: &[P]) {
+        if !self.runs(group) {
+            self.assemble(group, drives, &[]).data();
+        }
     }
 
     /// `group assemble` from `drives`, with further options.
@@ -188,12 +202,19 @@ impl Daemon {
         size
     }
 
-    /// `disk expose` on a unix socket beside the admin socket; how to reach it.
+    /// `disk expose` on a unix socket beside the admin socket, unless it is so already; how to reach it.
     pub fn expose(&self, disk: &str) -> Export {
         let path = self.socket.with_file_name(format!("{}.nbd", disk.replace('/', "-")));
-        let address = format!("unix:{}", path.display());
-        self.ok(&["disk", "expose", disk, "--nbd", &address]);
-        self.exposed(disk, &address)
+        self.expose_at(disk, &format!("unix:{}", path.display()), &[])
+    }
+
+    /// `disk expose` at an address, with further options, unless it is so already; how to reach it.
+    pub fn expose_at(&self, disk: &str, address: &str, options: &[&str]) -> Export {
+        let exposures = self.ok(&["disk", "show", disk]).list("exposures");
+        if !exposures.iter().any(|exposure| exposure.text("address") == address) {
+            self.ok(&[&["disk", "expose", disk, "--nbd", address], options].concat());
+        }
+        self.exposed(disk, address)
     }
 
     /// How to reach an exposed disk.

@@ -32,8 +32,9 @@ impl Faulty {
         let server = tool::command("nbdkit")
             .args(["--foreground", "--exit-with-parent", "--unix"])
             .arg(&socket)
-            .args(["--filter=pause", "--filter=error", "file"])
+            .args(["--filter=log", "--filter=pause", "--filter=error", "file"])
             .arg(&backing)
+            .arg(format!("logfile={}", at("requests").display()))
             .arg(format!("pause-control={}", pause.display()))
             .args(["error=EIO", "error-rate=100%"])
             .args([switch("pread", "bad-reads"), switch("pwrite", "bad-writes")])
@@ -62,6 +63,14 @@ impl Faulty {
     /// Makes every read fail with EIO, or no longer.
     pub fn fail_reads(&self, on: bool) {
         self.switch("bad-reads", on);
+    }
+
+    /// How many flushes have reached it.
+    #[must_use]
+    pub fn flushes(&self) -> usize {
+        let log = self.folder.join(format!("{}.requests", self.name));
+        let log = std::fs::read_to_string(log).expect("the log filter writes");
+        log.lines().filter(|line| line.contains(" Flush id=")).count()
     }
 
     fn switch(&self, what: &str, on: bool) {

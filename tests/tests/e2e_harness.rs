@@ -24,6 +24,10 @@ fn a_faulty_drive_fails_hangs_and_recovers_on_command() {
     faulty.fail_writes(false);
     file.write_all_at(&[9; 4096], 8192).unwrap();
 
+    let flushes = faulty.flushes();
+    file.sync_all().unwrap();
+    assert_eq!(faulty.flushes(), flushes + 1);
+
     faulty.hang();
     std::thread::scope(|scope| {
         let (send, receive) = std::sync::mpsc::channel();
