@@ -83,7 +83,11 @@ fn plausible_option() -> impl Strategy<Value = Vec<u8>> {
 
 fn handshake() -> impl Strategy<Value = Vec<u8>> {
     let flags = prop_oneof![4 => Just(3_u32), 1 => 0_u32..5, 1 => any::<u32>()];
-    (flags, proptest::collection::vec(plausible_option(), 0..12), proptest::collection::vec(any::<u8>(), 0..40))
+    (
+        flags,
+        proptest::collection::vec(plausible_option(), 0..12),
+        proptest::collection::vec(any::<u8>(), 0..40),
+    )
         .prop_map(|(flags, options, rest)| {
             let mut bytes = flags.to_be_bytes().to_vec();
             bytes.extend(options.concat());
@@ -308,7 +312,8 @@ fn endless_haggling_ends() {
     let (output, progress) = answers(&vec![(option::LIST, Vec::new()); 2000]);
     assert_eq!(progress, Progress::Ended(Ended::TooMany));
     assert_eq!(output.len(), 3000);
-    let bytes = [&3_u32.to_be_bytes()[..], &wire::OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 77], &[255; 4]].concat();
+    let bytes =
+        [&3_u32.to_be_bytes()[..], &wire::OPTION_MAGIC.to_be_bytes(), &[0, 0, 0, 77], &[255; 4]].concat();
     assert!(matches!(feed(&bytes, &[5]).1, Progress::Ended(Ended::TooBig { option: 77, len: u32::MAX })));
     let plain = [&0_u32.to_be_bytes()[..], &option_bytes(option::LIST, &[])].concat();
     assert_eq!(feed(&plain, &[5]).1, Progress::Ended(Ended::Unanswerable(option::LIST)));

@@ -31,8 +31,12 @@ fn world(seed: u64, size: u64) -> World {
 }
 
 /// Runs a test with one client, then leaves and waits for the session's end.
-fn with_client<F>(world: &World, packet: usize, is_structured: bool, test: impl FnOnce(TestClient) -> F + 'static)
-where
+fn with_client<F>(
+    world: &World,
+    packet: usize,
+    is_structured: bool,
+    test: impl FnOnce(TestClient) -> F + 'static,
+) where
     F: Future<Output = TestClient>,
 {
     let (end, ended) = world.connect(packet);
@@ -66,7 +70,8 @@ fn random_requests_match_a_plain_model() {
                         assert_eq!(client.write(at, &bytes, 0).await.unwrap(), 0);
                     }
                     2 => {
-                        let number = [command::TRIM, command::WRITE_ZEROES][usize_of(random.random_u64() % 2)];
+                        let number =
+                            [command::TRIM, command::WRITE_ZEROES][usize_of(random.random_u64() % 2)];
                         model[range].fill(0);
                         assert_eq!(client.call(number, 0, at, len, &[]).await.unwrap().error, 0);
                     }
@@ -173,7 +178,11 @@ fn ad_04_payload_of_33_mib_is_drained_and_of_32_mib_works() {
         client
     });
     let changes = world.directory.disk.0.changes.borrow();
-    assert!(changes.iter().all(|change| matches!(change, Change::Write(range, _) if range.end - range.start <= MIB)));
+    assert!(
+        changes
+            .iter()
+            .all(|change| matches!(change, Change::Write(range, _) if range.end - range.start <= MIB))
+    );
 }
 
 #[test]

@@ -39,10 +39,14 @@ pub enum AddressError {
     #[error("NBD address {0:?}: expected unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809")]
     Form(String),
     /// A relative path, or one that names no file.
-    #[error("NBD address {0:?}: the socket's path must be absolute and name a file, such as unix:/run/warpraid/d.nbd")]
+    #[error(
+        "NBD address {0:?}: the socket's path must be absolute and name a file, such as unix:/run/warpraid/d.nbd"
+    )]
     Path(String),
     /// The kernel cannot take it.
-    #[error("NBD address {address:?}: the socket's path has {bytes} bytes; at most {UNIX_PATH_BYTES_MAX} are possible")]
+    #[error(
+        "NBD address {address:?}: the socket's path has {bytes} bytes; at most {UNIX_PATH_BYTES_MAX} are possible"
+    )]
     TooLong {
         /// The address.
         address: String,
@@ -53,7 +57,9 @@ pub enum AddressError {
     #[error("NBD address {0:?}: expected tcp:ADDR:PORT with a numeric address and a port from 1 to 65535")]
     Socket(String),
     /// Reachable from outside.
-    #[error("NBD address {0:?}: only loopback addresses (127.0.0.0/8, [::1]) are allowed, as NBD is not encrypted")]
+    #[error(
+        "NBD address {0:?}: only loopback addresses (127.0.0.0/8, [::1]) are allowed, as NBD is not encrypted"
+    )]
     NotLoopback(String),
 }
 
@@ -214,7 +220,8 @@ fn own_uid() -> u32 {
 
 /// Refuses folders and links through which somebody else could put another socket in place of ours.
 fn check_folder(folder: &Path, address: &Address) -> Result<(), BindError> {
-    let os = |source| BindError::Os { address: address.clone(), doing: "look at the socket's folder", source };
+    let os =
+        |source| BindError::Os { address: address.clone(), doing: "look at the socket's folder", source };
     let trusts = |meta: &Metadata| meta.uid() == 0 || meta.uid() == own_uid();
     // Every step of the path as written, then every folder it really leads through.
     let real = fs::canonicalize(folder).map_err(os)?;
@@ -319,7 +326,9 @@ mod tests {
             assert!(error(text).contains("absolute"), "{text:?}");
         }
         assert!(error(&format!("unix:/{}", "x".repeat(107))).contains("107"));
-        for text in ["tcp:", "tcp:127.0.0.1", "tcp:127.0.0.1:0", "tcp:127.0.0.1:65536", "tcp:host:5", "tcp:::1:5"] {
+        for text in
+            ["tcp:", "tcp:127.0.0.1", "tcp:127.0.0.1:0", "tcp:127.0.0.1:65536", "tcp:host:5", "tcp:::1:5"]
+        {
             assert!(error(text).contains("1 to 65535"), "{text}");
         }
         for text in ["tcp:0.0.0.0:5", "tcp:192.168.1.1:5", "tcp:[::]:5", "tcp:[::ffff:1.2.3.4]:5"] {

@@ -77,8 +77,7 @@ pub fn check(request: &Request, agreed: &Agreed) -> Result<Op, Errno> {
     if request.command == command::FLUSH {
         return Ok(Op::Flush);
     }
-    let is_inside =
-        at.checked_add(u64::from(len)).is_some_and(|end| end <= agreed.described.size_bytes);
+    let is_inside = at.checked_add(u64::from(len)).is_some_and(|end| end <= agreed.described.size_bytes);
     if !is_inside {
         let is_write = matches!(request.command, command::WRITE | command::WRITE_ZEROES);
         return Err(if is_write { Errno::NoSpace } else { Errno::Invalid });

@@ -152,6 +152,12 @@ impl Clients {
         Ok(())
     }
 
+    /// Whether nobody can join any more.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.state.lock().is_closing
+    }
+
     /// Completes when nobody is connected and no request is in flight.
     pub fn gone(&self) -> impl Future<Output = ()> {
         self.left.until(|| self.state.lock().clients.is_empty())

@@ -413,9 +413,9 @@ impl Haggle {
         };
         let Some((name, _)) = self.find(option, name, catalog) else { return };
         let is_list = option == option::LIST_META_CONTEXT;
-        let is_chosen = queries.iter().any(|query| {
-            *query == wire::ALLOCATION_CONTEXT || (is_list && *query == b"base:".as_slice())
-        });
+        let is_chosen = queries
+            .iter()
+            .any(|query| *query == wire::ALLOCATION_CONTEXT || (is_list && *query == b"base:".as_slice()));
         if is_chosen || (is_list && queries.is_empty()) {
             // A list carries no numbers that mean anything: the protocol says 0.
             let id = if is_list { 0 } else { wire::ALLOCATION_CONTEXT_ID };

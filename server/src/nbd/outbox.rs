@@ -223,8 +223,8 @@ impl<T: Transport> Outbox<T> {
     }
 }
 
-/// A request that must be answered. Dropping it unanswered is a bug: it panics in debug builds and answers EIO in
-/// release builds.
+/// A request that must be answered. Dropping it unanswered while its client can be reached is a bug: it panics in debug
+/// builds and answers EIO in release builds. (A lane that ends drops the requests of clients it has cut off.)
 pub(crate) struct Token<T: Transport> {
     outbox: Rc<Outbox<T>>,
     cookie: u64,
@@ -317,7 +317,7 @@ impl<T: Transport> Token<T> {
 
 impl<T: Transport> Drop for Token<T> {
     fn drop(&mut self) {
-        if self.is_answered {
+        if self.is_answered || self.outbox.is_broken() || self.outbox.client.is_hung_up() {
             return;
         }
         debug_assert!(std::thread::panicking(), "request {} was dropped unanswered", self.cookie);

@@ -23,9 +23,9 @@ use smallvec::SmallVec;
 use super::check::{Op, check, errno_of};
 use super::clients::{Changing, Client, Clients};
 use super::haggle::{Agreed, Catalog, Haggle, Progress};
+use super::large_read::LargeRead;
 use super::outbox::{Limits, Outbox, Token};
 use super::transport::{Part, Transport};
-use super::large_read::LargeRead;
 use super::wire::{Errno, REQUEST_BYTES, Request, command};
 use crate::disk::{Export, WINDOW_BYTES_MAX};
 
@@ -194,8 +194,8 @@ impl<E: Env, T: Transport, X: Export> Reader<'_, E, T, X> {
             let request = self.next_request().await?;
             let is_read = request.command == command::READ;
             // Block status exists only where structured replies do.
-            let is_structured = self.agreed.has_structured_replies
-                && (is_read || request.command == command::BLOCK_STATUS);
+            let is_structured =
+                self.agreed.has_structured_replies && (is_read || request.command == command::BLOCK_STATUS);
             let op = check(&request, &self.agreed);
             if op == Ok(Op::Disconnect) {
                 return Ok(());
@@ -227,7 +227,8 @@ impl<E: Env, T: Transport, X: Export> Reader<'_, E, T, X> {
             self.input.fill(&*self.outbox.transport).await?;
         }
         let bytes = self.input.bytes().first_chunk().expect("enough bytes");
-        let request = Request::decode(bytes).map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad))?;
+        let request =
+            Request::decode(bytes).map_err(|bad| io::Error::new(io::ErrorKind::InvalidData, bad))?;
         self.input.consume(REQUEST_BYTES);
         Ok(request)
     }

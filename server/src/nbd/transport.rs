@@ -3,31 +3,12 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
-use raid_core::lease::{Lease, Seg};
-
-/// One piece of what is sent.
-#[derive(Debug)]
-pub enum Part {
-    /// Headers and small data.
-    Bytes(Vec<u8>),
-    /// Data of a read.
-    Lease(Lease),
-    /// Data of a read whose buffer is used again after sending.
-    Seg(Seg),
-}
-
-impl Part {
-    /// The bytes.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Lease(lease) => lease.bytes(),
-            Self::Seg(seg) => seg.bytes(),
-        }
-    }
-}
+pub use nvme_backend::Part;
+use nvme_backend::Socket;
+use raid_core::lease::Lease;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What other lanes may know and do about a connection.
 pub trait Peer: Send + Sync {
@@ -51,4 +32,50 @@ pub trait Transport: 'static {
 
     /// Ends the connection: a receive in progress sees its end.
     fn shutdown(&self);
+}
+
+impl Transport for Socket {
+    fn recv(&self, buf: Vec<u8>, at: usize) -> impl Future<Output = (io::Result<usize>, Vec<u8>)> {
+        Self::recv(self, buf, at)
+    }
+
+    fn recv_lease(&self, lease: Lease, at: u32) -> impl Future<Output = (io::Result<usize>, Lease)> {
+        Self::recv_lease(self, lease, at)
+    }
+
+    fn send(&self, parts: Vec<Part>) -> impl Future<Output = io::Result<()>> {
+        Self::send(self, parts)
+    }
+
+    fn shutdown(&self) {
+        Self::shutdown(self);
+    }
+}
+
+/// A connected socket as other lanes see it: a second descriptor of it.
+pub struct SocketPeer(OwnedFd);
+
+impl SocketPeer {
+    /// Another handle of this socket.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn of(socket: &OwnedFd) -> io::Result<Self> {
+        socket.try_clone().map(Self)
+    }
+}
+
+impl Peer for SocketPeer {
+    fn is_hung_up(&self) -> bool {
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A poll that fails tells nothing; the reader will see what there is to see.
+        matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0) && fds[0].revents().intersects(gone)
+    }
+
+    fn hang_up(&self) {
+        // Fails only when the peer has already gone, which is what was wanted.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
 }

@@ -141,7 +141,10 @@ impl TestClient {
                 reply.error = cursor.u32().unwrap();
                 reply.cookie = cursor.u64().unwrap();
                 if reply.error == 0 && len > 0 {
-                    assert!(!self.is_structured, "a simple reply to a read after structured ones were agreed on");
+                    assert!(
+                        !self.is_structured,
+                        "a simple reply to a read after structured ones were agreed on"
+                    );
                     reply.data.push((offset, self.end.get(usize_of_u32(len)).await?));
                 }
                 return Ok(reply);

@@ -179,7 +179,11 @@ impl Export for MemoryDisk {
         // Whole stripes where the extent has any.
         let stripe = u64::from(self.preferred_bytes());
         let to = (at + u64::from(len.min(WINDOW_BYTES_MAX))) / stripe * stripe;
-        if to > at && len > WINDOW_BYTES_MAX { u32::try_from(to - at).unwrap() } else { len.min(WINDOW_BYTES_MAX) }
+        if to > at && len > WINDOW_BYTES_MAX {
+            u32::try_from(to - at).unwrap()
+        } else {
+            len.min(WINDOW_BYTES_MAX)
+        }
     }
 
     async fn lease(&self, sizes: &[u32]) -> Leases {
