@@ -373,13 +373,13 @@ fn run(args: &Args) -> Result<(), String> {
     let rounds = args.samples.max(SAMPLES_MIN);
     let floors = Floors::built_in();
     let dir = Folder(args.dir.join(format!("warpraid-bench-{}", std::process::id())));
-    std::fs::create_dir_all(&dir.0).map_err(|error| format!("{}: {error}", dir.0.display()))?;
     let mut cases = Vec::new();
     for claim in floors.claims().iter().filter(|claim| claim.id.contains(&args.only)) {
         let config = lane_config();
         let (samples, verified) = match claim.id.as_str() {
             "engine.read4k.null.raid6_10" => block_on_lane(config, |lane| null_reads(lane, rounds)),
             "engine.read4k.tmpfs.raid6" => {
+                std::fs::create_dir_all(&dir.0).map_err(|error| format!("{}: {error}", dir.0.display()))?;
                 block_on_lane(config, |lane| tmpfs_reads(lane, rounds, dir.0.clone()))
             }
             "engine.fullstripe.ram.raid6_8p2" => block_on_lane(config, |lane| full_stripes(lane, rounds)),

@@ -37,7 +37,7 @@ struct Args {
 type Result<T> = core::result::Result<T, String>;
 
 /// Bytes of each drive file; sparse.
-const DRIVE_BYTES: u64 = 1 << 30;
+const DRIVE_BYTES: u64 = 640 << 20;
 /// Bytes of the served disks, and of the peer's file.
 const DISK: &str = "512M";
 /// How long a program may take to come up: a time-out, not a measurement.
@@ -134,7 +134,7 @@ impl<'a> Daemon<'a> {
         output(Command::new(self.warpraid).args(args).arg("--socket").arg(self.dir.join("admin.sock")))
     }
 
-    /// Makes a group of fresh drives.
+    /// Makes a group of fresh drives and waits until its initial sync is over, which would compete with what is measured.
     fn group(&self, name: &str, level: &str, drives: usize) -> Result<()> {
         let mut args: Vec<String> =
             ["group", "create", name, "--level", level, "--yes"].map(str::to_owned).to_vec();
@@ -145,7 +145,8 @@ impl<'a> Daemon<'a> {
             file.set_len(DRIVE_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
             args.push(path.display().to_string());
         }
-        self.client(&args.iter().map(String::as_str).collect::<Vec<_>>()).map(drop)
+        self.client(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
+        self.client(&["group", "wait", name, "--for", "synced", "--timeout", "10m"]).map(drop)
     }
 
     /// Makes a disk of the group and serves it; gives its socket.
@@ -249,7 +250,8 @@ const LOADS: [Load; 3] = [
 
 /// Resident memory of an idle daemon with one group of 8 drives.
 fn idle_memory(warpraid: &Path, dir: PathBuf, samples: usize) -> Result<Vec<f64>> {
-    let daemon = Daemon::start(warpraid, dir)?;
+    let folder = Folder(dir);
+    let daemon = Daemon::start(warpraid, folder.0.clone())?;
     daemon.group("idle", "6", 8)?;
     let mut bytes = Vec::new();
     for _ in 0..samples {
