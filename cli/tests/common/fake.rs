@@ -124,7 +124,7 @@ pub fn group(scene: Scene) -> GroupDoc {
             group.health = Health::Warning;
             group.tolerates = 1;
             group.members[3].state = MemberState::Failed;
-            group.members[3].errors.writes = 1;
+            group.members[3].errors.commands = 1;
             group.members[3].why = Some("a write failed (EIO)".into());
             group.problems = vec![problem(
                 "group.degraded",
@@ -224,7 +224,7 @@ pub fn drive() -> DriveDoc {
             uuid: Some("31234567-89ab-4def-bedc-ba9876543210".into()),
         }],
         holders: vec!["/mnt/old".into()],
-        errors: ErrorCountsDoc { reads: 1, writes: 0, timeouts: 2, repairs: 1 },
+        errors: ErrorCountsDoc { commands: 3 },
     }
 }
 
