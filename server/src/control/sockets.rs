@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -209,7 +209,8 @@ fn lock(admin: &Path) -> Result<File, ApiError> {
     Ok(file)
 }
 
-/// Clears the way for a socket: only a socket is removed, and only under the lock, so no live daemon loses its own.
+/// Clears the way for a socket: only a socket is removed, only under the lock, and only if nobody listens on it, so
+/// neither a daemon of ours nor another program loses its own to a mistyped path.
 fn clear(path: &Path) -> Result<(), ApiError> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -217,6 +218,10 @@ fn clear(path: &Path) -> Result<(), ApiError> {
         Err(error) => return Err(start_failed("look at", path, error)),
     };
     if found.file_type().is_socket() {
+        if UnixStream::connect(path).is_ok() {
+            let message = format!("another program listens on {}", path.display());
+            return Err(unsafe_socket(message, "choose another path with --socket".into()));
+        }
         return fs::remove_file(path).map_err(|error| start_failed("remove the stale socket", path, error));
     }
     let what = if found.is_symlink() { "a symlink" } else { "not a socket" };
@@ -319,6 +324,12 @@ mod tests {
         let path = dir.path().join("admin.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a socket left by a dead daemon");
+        let other = dir.path().join("other.sock");
+        let listener = UnixListener::bind(&other).unwrap();
+        let error = Sockets::open(&other).unwrap_err();
+        assert_eq!(error.code, ErrorCode::SocketUnsafe, "{error}");
+        assert!(other.exists(), "another program's socket must stay");
+        drop(listener);
         let first = Sockets::open(&path).unwrap();
         let error = Sockets::open(&path).unwrap_err();
         assert_eq!(error.code, ErrorCode::DaemonRunning);
