@@ -253,31 +253,47 @@ mod tests {
 
     use super::*;
 
+    /// A folder only we can change, whatever the umask.
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        dir
+    }
+
     fn mode_of(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
 
+    /// The umask belongs to the whole process, so each one gets a process of its own: this test, run again.
     #[test]
     fn ad_03_modes_hold_under_any_umask() {
-        // The umask belongs to the process: tests that make files beside this one see it for a moment, which harms none.
-        for umask in [0o000, 0o022, 0o077] {
-            let dir = tempfile::tempdir().unwrap();
+        const CHILD: &str = "WARPRAID_TEST_UMASK_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            let dir = folder();
             let path = dir.path().join("admin.sock");
-            fs::write(dir.path().join("admin.sock.lock"), "").unwrap();
-            let old = rustix::process::umask(Mode::from_raw_mode(umask));
-            let sockets = Sockets::open(&path);
-            rustix::process::umask(old);
-            let sockets = sockets.unwrap();
-            assert_eq!(mode_of(&path), 0o600, "umask {umask:o}");
-            assert_eq!(mode_of(sockets.read_path()), 0o660, "umask {umask:o}");
+            let sockets = Sockets::open(&path).unwrap();
+            assert_eq!(mode_of(&path), 0o600);
+            assert_eq!(mode_of(sockets.read_path()), 0o660);
             drop(sockets);
             assert!(!path.exists() && !dir.path().join("read.sock").exists());
+            return;
+        }
+        for umask in ["000", "022", "077"] {
+            let output = std::process::Command::new("sh")
+                .args(["-c", "umask $0; exec \"$1\" --exact \"$2\"", umask])
+                .arg(std::env::current_exe().unwrap())
+                .arg("control::sockets::tests::ad_03_modes_hold_under_any_umask")
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "umask {umask}: {text}");
         }
     }
 
     #[test]
     fn ad_03_symlinks_and_strange_files_are_refused_and_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let path = dir.path().join("admin.sock");
         let victim = dir.path().join("victim");
         fs::write(&victim, "precious").unwrap();
@@ -298,7 +314,7 @@ mod tests {
 
     #[test]
     fn ad_03_folders_others_can_change_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
@@ -320,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_second_daemon_is_refused_and_told_the_pid_and_a_stale_socket_is_not_in_the_way() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let path = dir.path().join("admin.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a socket left by a dead daemon");
