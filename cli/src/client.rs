@@ -76,10 +76,13 @@ impl Client {
                 ApiError::new(ErrorCode::DaemonUnreachable, message)
                     .hint("look at its log; what the verb had begun may be done: warpraid status")
             })?;
-            let answer: Value = serde_json::from_slice(&answer).map_err(|_| {
+            let answer = serde_json::from_slice(&answer).unwrap_or(Value::Null);
+            if !is_envelope(&answer) {
                 let message = format!("what answers on {} is no warpraid daemon", self.socket.display());
-                ApiError::new(ErrorCode::DaemonAnswer, message).hint("check --socket and WARPRAID_SOCKET")
-            })?;
+                return Err(ApiError::new(ErrorCode::DaemonAnswer, message)
+                    .hint("check --socket and WARPRAID_SOCKET")
+                    .into());
+            }
             if answer["ok"] == Value::Bool(true) {
                 Ok(answer)
             } else {
@@ -99,6 +102,12 @@ impl Client {
             Err(error) => Err(unreachable(&self.socket, &error)),
         }
     }
+}
+
+/// Whether this can be our envelope: the keys that both outcomes have, and those of its own outcome.
+fn is_envelope(answer: &Value) -> bool {
+    let says = if answer["ok"] == Value::Bool(true) { &answer["data"] } else { &answer["error"]["code"] };
+    answer["ok"].is_boolean() && answer["schema"]["name"].is_string() && !says.is_null()
 }
 
 fn unreachable(socket: &Path, error: &std::io::Error) -> ApiError {

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Daemon, Scene, code, stdout};
+use common::fake::Scene;
+use common::{Daemon, code, stdout};
 
 fn same_as_snapshot(name: &str, text: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);

@@ -19,7 +19,7 @@ use server::control::sockets::{Sockets, read_socket_of};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-pub use fake::{Fake, Scene};
+pub use fake::Fake;
 
 /// Every verb with arguments it accepts, as the command line would be typed (split at blanks), and whether it changes
 /// something.

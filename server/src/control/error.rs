@@ -138,8 +138,8 @@ codes! {
 
     /// Not a group name.
     GroupNameInvalid = "group.name.invalid" => Usage,
-    /// A group of this name exists (names are unique ignoring case).
-    GroupNameTaken = "group.name.taken" => Refused,
+    /// A group of this name exists (names are unique ignoring case, CASES AD-02).
+    GroupNameTaken = "group.name.taken" => Usage,
     /// No such group.
     GroupNotFound = "group.not.found" => NotFound,
     /// Several groups fit; the uuid decides.
@@ -184,7 +184,7 @@ codes! {
     /// Not a disk name.
     DiskNameInvalid = "disk.name.invalid" => Usage,
     /// A disk of this name exists in the group.
-    DiskNameTaken = "disk.name.taken" => Refused,
+    DiskNameTaken = "disk.name.taken" => Usage,
     /// No such disk.
     DiskNotFound = "disk.not.found" => NotFound,
     /// Size out of range or more than is free.

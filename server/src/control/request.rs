@@ -169,7 +169,8 @@ pub struct GroupWait {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DriveWipe {
-    /// The drive's serial, or the uuid of what lies on it (device uuid, filesystem); needed unless `dry_run`.
+    /// The drive's serial, or the uuid of what lies on it (device uuid, filesystem); the path for a drive that has neither.
+    /// Needed unless `dry_run`.
     #[serde(default)]
     pub expect_uuid: Option<String>,
     /// The word that shows it is meant; needed unless `dry_run`.

@@ -8,7 +8,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -209,7 +209,8 @@ fn lock(admin: &Path) -> Result<File, ApiError> {
     Ok(file)
 }
 
-/// Clears the way for a socket: only a socket is removed, and only under the lock, so no live daemon loses its own.
+/// Clears the way for a socket: only a socket is removed, only under the lock, and only if nobody listens on it, so
+/// neither a daemon of ours nor another program loses its own to a mistyped path.
 fn clear(path: &Path) -> Result<(), ApiError> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -217,6 +218,10 @@ fn clear(path: &Path) -> Result<(), ApiError> {
         Err(error) => return Err(start_failed("look at", path, error)),
     };
     if found.file_type().is_socket() {
+        if UnixStream::connect(path).is_ok() {
+            let message = format!("another program listens on {}", path.display());
+            return Err(unsafe_socket(message, "choose another path with --socket".into()));
+        }
         return fs::remove_file(path).map_err(|error| start_failed("remove the stale socket", path, error));
     }
     let what = if found.is_symlink() { "a symlink" } else { "not a socket" };
@@ -248,31 +253,47 @@ mod tests {
 
     use super::*;
 
+    /// A folder only we can change, whatever the umask.
+    fn folder() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        dir
+    }
+
     fn mode_of(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
 
+    /// The umask belongs to the whole process, so each one gets a process of its own: this test, run again.
     #[test]
     fn ad_03_modes_hold_under_any_umask() {
-        // The umask belongs to the process: tests that make files beside this one see it for a moment, which harms none.
-        for umask in [0o000, 0o022, 0o077] {
-            let dir = tempfile::tempdir().unwrap();
+        const CHILD: &str = "WARPRAID_TEST_UMASK_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            let dir = folder();
             let path = dir.path().join("admin.sock");
-            fs::write(dir.path().join("admin.sock.lock"), "").unwrap();
-            let old = rustix::process::umask(Mode::from_raw_mode(umask));
-            let sockets = Sockets::open(&path);
-            rustix::process::umask(old);
-            let sockets = sockets.unwrap();
-            assert_eq!(mode_of(&path), 0o600, "umask {umask:o}");
-            assert_eq!(mode_of(sockets.read_path()), 0o660, "umask {umask:o}");
+            let sockets = Sockets::open(&path).unwrap();
+            assert_eq!(mode_of(&path), 0o600);
+            assert_eq!(mode_of(sockets.read_path()), 0o660);
             drop(sockets);
             assert!(!path.exists() && !dir.path().join("read.sock").exists());
+            return;
+        }
+        for umask in ["000", "022", "077"] {
+            let output = std::process::Command::new("sh")
+                .args(["-c", "umask $0; exec \"$1\" --exact \"$2\"", umask])
+                .arg(std::env::current_exe().unwrap())
+                .arg("control::sockets::tests::ad_03_modes_hold_under_any_umask")
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "umask {umask}: {text}");
         }
     }
 
     #[test]
     fn ad_03_symlinks_and_strange_files_are_refused_and_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let path = dir.path().join("admin.sock");
         let victim = dir.path().join("victim");
         fs::write(&victim, "precious").unwrap();
@@ -293,7 +314,7 @@ mod tests {
 
     #[test]
     fn ad_03_folders_others_can_change_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
@@ -315,10 +336,16 @@ mod tests {
 
     #[test]
     fn a_second_daemon_is_refused_and_told_the_pid_and_a_stale_socket_is_not_in_the_way() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = folder();
         let path = dir.path().join("admin.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "a socket left by a dead daemon");
+        let other = dir.path().join("other.sock");
+        let listener = UnixListener::bind(&other).unwrap();
+        let error = Sockets::open(&other).unwrap_err();
+        assert_eq!(error.code, ErrorCode::SocketUnsafe, "{error}");
+        assert!(other.exists(), "another program's socket must stay");
+        drop(listener);
         let first = Sockets::open(&path).unwrap();
         let error = Sockets::open(&path).unwrap_err();
         assert_eq!(error.code, ErrorCode::DaemonRunning);
