@@ -566,6 +566,50 @@ fn sl_05_newer_data_stays_when_a_dead_sessions_write_ends() {
     }
 }
 
+/// SL-05, where the stripe locks alone cannot help: the dead connection's write waits for memory on its lane, before it
+/// has any lock, while the newer one comes in on another lane.
+#[test]
+fn sl_05_a_write_stalled_before_its_lock_never_follows_a_newer_one() {
+    for seed in 0..40 {
+        let is_started = seed % 2 == 0;
+        let world = world(seed, 16 * MIB);
+        let disk = world.directory.disk.clone();
+        let other = world.on_lane(world.env.another_lane(LaneId(1)), disk.another_lane());
+        let stalled = if is_started { disk.1.entering.clone() } else { disk.1.leasing.clone() };
+        stalled.shut();
+        let (first, first_ended) = world.connect(1 << 20);
+        let (second, second_ended) = other.connect(1 << 20);
+        world.executor.block_on(async move {
+            let mut old = TestClient::connect(first, true).await.unwrap();
+            for _ in 0..3 {
+                old.send(command::WRITE, 0, 0, 4096, &[0x0D; 4096]).await.unwrap();
+            }
+            for _ in 0..200 {
+                yield_now().await;
+            }
+            assert_eq!(!disk.0.changes.borrow().is_empty(), is_started);
+            old.end.close();
+            let mut new = TestClient::connect(second, true).await.unwrap();
+            new.send(command::WRITE, 0, 0, 4096, &[0x4E; 4096]).await.unwrap();
+            new.send(command::FLUSH, 0, 0, 0, &[]).await.unwrap();
+            for _ in 0..200 {
+                yield_now().await;
+            }
+            stalled.open();
+            for _ in 0..2 {
+                assert_eq!(new.reply(0, 0).await.unwrap().error, 0);
+            }
+            first_ended.passed().await;
+            assert_eq!(new.read(0, 4096).await.unwrap().unwrap(), vec![0x4E; 4096], "seed {seed}");
+            if !is_started {
+                assert_eq!(disk.0.changes.borrow().len(), 1, "what had not started was dropped");
+            }
+            new.send(command::DISC, 0, 0, 0, &[]).await.unwrap();
+            second_ended.passed().await;
+        });
+    }
+}
+
 async fn yield_now() {
     let mut has_yielded = false;
     std::future::poll_fn(|cx| {

@@ -90,15 +90,33 @@ pub struct Inner {
     waiting: RefCell<Vec<std::task::Waker>>,
 }
 
-/// The disk.
+/// What can stall on one lane and not on another.
 #[derive(Clone)]
-pub struct MemoryDisk(pub Rc<Inner>);
+pub struct LaneGates {
+    /// While shut, there is no memory.
+    pub leasing: Gate,
+    /// While shut, writes are started but wait before they take their turn, as for scratch memory before a stripe lock.
+    pub entering: Gate,
+}
+
+impl LaneGates {
+    fn opened() -> Self {
+        let gates = Self { leasing: Gate::default(), entering: Gate::default() };
+        gates.leasing.open();
+        gates.entering.open();
+        gates
+    }
+}
+
+/// The disk on one lane.
+#[derive(Clone)]
+pub struct MemoryDisk(pub Rc<Inner>, pub LaneGates);
 
 impl MemoryDisk {
     pub fn new(env: SimEnv, size: u64) -> Self {
         let changing = Gate::default();
         changing.open();
-        Self(Rc::new(Inner {
+        let inner = Inner {
             env,
             size: Cell::new(size),
             block: Cell::new(BlockSize::B512),
@@ -114,7 +132,13 @@ impl MemoryDisk {
             next: Cell::new(0),
             serving: Cell::new(0),
             waiting: RefCell::default(),
-        }))
+        };
+        Self(Rc::new(inner), LaneGates::opened())
+    }
+
+    /// The same disk on another lane.
+    pub fn another_lane(&self) -> Self {
+        Self(Rc::clone(&self.0), LaneGates::opened())
     }
 
     fn failure(&self, range: Range<u64>) -> Option<IoError> {
@@ -187,6 +211,7 @@ impl Export for MemoryDisk {
     }
 
     async fn lease(&self, sizes: &[u32]) -> Leases {
+        self.1.leasing.passed().await;
         self.0.env.lease(Pool::Request, sizes).await
     }
 
@@ -209,6 +234,7 @@ impl Export for MemoryDisk {
         let cut: Vec<u32> = self.pieces(at, u32::try_from(total).unwrap()).collect();
         assert_eq!(sizes, cut, "buffers cut wrong");
         self.0.changes.borrow_mut().push(Change::Write(at..at + total, how));
+        self.1.entering.passed().await;
         let ticket = self.my_turn().await;
         let failure = self.failure(at..at + total);
         if failure.is_none() {
