@@ -107,12 +107,12 @@ impl Class {
     }
 }
 
-/// Units that have been carved into this class and have a free block, per class.
+/// Which list of `PoolState::partial` is of this class. A unit of one block is never partly free.
 const fn partial_index(class: Class) -> usize {
     match class {
         Class::K4 => 0,
         Class::K16 => 1,
-        Class::K64 => 2,
+        Class::K64 => panic!("a unit of one block is free or taken"),
     }
 }
 
@@ -125,7 +125,7 @@ struct Unit {
     position: u32,
 }
 
-type Keys = SmallVec<[u32; 2]>;
+type Keys = SmallVec<[u32; 12]>;
 
 enum Grant {
     Waiting(Option<Waker>),
@@ -142,7 +142,8 @@ struct PoolState {
     first_unit: u32,
     units: Vec<Unit>,
     free_units: Vec<u32>,
-    partial: [Vec<u32>; 3],
+    /// Units carved into 4 KiB and into 16 KiB that have both free and taken blocks.
+    partial: [Vec<u32>; 2],
     waiters: VecDeque<Rc<Waiter>>,
     bytes_out: u64,
 }
@@ -154,13 +155,28 @@ impl PoolState {
             first_unit,
             units: vec![unit; usize_of_u32(count)],
             free_units: (0..count).rev().collect(),
-            partial: [Vec::new(), Vec::new(), Vec::new()],
+            partial: [Vec::new(), Vec::new()],
             waiters: VecDeque::new(),
             bytes_out: 0,
         }
     }
 
     fn take_one(&mut self, class: Class) -> Option<u32> {
+        self.bytes_out += u64::from(class.bytes());
+        let taken = if class == Class::K64 { self.take_unit() } else { self.take_part(class) };
+        if taken.is_none() {
+            self.bytes_out -= u64::from(class.bytes());
+        }
+        taken
+    }
+
+    fn take_unit(&mut self) -> Option<u32> {
+        let index = self.free_units.pop()?;
+        self.units[usize_of_u32(index)] = Unit { class: Class::K64, free: 0, position: 0 };
+        Some((self.first_unit + index) * KEYS_PER_UNIT)
+    }
+
+    fn take_part(&mut self, class: Class) -> Option<u32> {
         let list = partial_index(class);
         let index = match self.partial[list].last() {
             Some(&index) => index,
@@ -180,7 +196,6 @@ impl PoolState {
             // It was the last of the list, so nobody's position moves.
             self.partial[list].pop();
         }
-        self.bytes_out += u64::from(class.bytes());
         Some((self.first_unit + index) * KEYS_PER_UNIT + sub)
     }
 
@@ -206,23 +221,28 @@ impl PoolState {
         let bit = 1_u16 << (key % KEYS_PER_UNIT);
         let unit = &mut self.units[usize_of_u32(index)];
         assert!(unit.free & bit == 0, "block {key} came home twice");
-        let list = partial_index(unit.class);
-        let was_empty = unit.free == 0;
+        let class = unit.class;
+        self.bytes_out -= u64::from(class.bytes());
+        let was_all_taken = unit.free == 0;
         unit.free |= bit;
-        self.bytes_out -= u64::from(unit.class.bytes());
-        if unit.free == unit.class.full_mask() {
-            if !was_empty {
-                let position = usize_of_u32(unit.position);
-                self.partial[list].swap_remove(position);
-                if let Some(&moved) = self.partial[list].get(position) {
-                    self.units[usize_of_u32(moved)].position =
-                        u32::try_from(position).expect("a list of u32 indices");
-                }
+        if unit.free == class.full_mask() {
+            if !was_all_taken {
+                let position = unit.position;
+                self.leave_partial(class, position);
             }
             self.free_units.push(index);
-        } else if was_empty {
-            unit.position = u32::try_from(self.partial[list].len()).expect("a list of u32 indices");
-            self.partial[list].push(index);
+        } else if was_all_taken {
+            let list = &mut self.partial[partial_index(class)];
+            unit.position = u32::try_from(list.len()).expect("a list of u32 indices");
+            list.push(index);
+        }
+    }
+
+    fn leave_partial(&mut self, class: Class, position: u32) {
+        let list = &mut self.partial[partial_index(class)];
+        list.swap_remove(usize_of_u32(position));
+        if let Some(&moved) = list.get(usize_of_u32(position)) {
+            self.units[usize_of_u32(moved)].position = position;
         }
     }
 
@@ -301,25 +321,26 @@ impl Inner {
         &self.pools[past]
     }
 
+    fn home(&self) -> Rc<dyn LeaseHome> {
+        self.me.upgrade().expect("the arena outlives its leases")
+    }
+
+    #[inline]
+    fn lease(&self, key: u32, len: u32, home: Rc<dyn LeaseHome>) -> Lease {
+        let class = Class::of(len);
+        let unit = key / KEYS_PER_UNIT;
+        let offset = class.offset(unit, key % KEYS_PER_UNIT, self.config.stagger_bytes);
+        let offset = usize_of_u32(unit) * usize_of_u32(UNIT_BYTES) + usize_of_u32(offset);
+        assert!(offset + usize_of_u32(class.bytes()) <= self.mapping.bytes);
+        // SAFETY: the assertion keeps the block inside the mapping. Anonymous memory is initialised (zero); no two keys
+        // handed out overlap (a unit is carved for one class at a time, and its free mask gives a block to one holder
+        // until `give_back`); `home` owns the mapping.
+        unsafe { Lease::new(self.mapping.start.add(offset), class.bytes(), len, key, home) }
+    }
+
     fn leases(&self, keys: &Keys, sizes: &[u32]) -> Leases {
-        let home: Rc<dyn LeaseHome> = self.me.upgrade().expect("the arena outlives its leases");
-        keys.iter()
-            .zip(sizes)
-            .map(|(&key, &len)| {
-                let class = Class::of(len);
-                let unit = key / KEYS_PER_UNIT;
-                let offset = usize_of_u32(class.offset(unit, key % KEYS_PER_UNIT, self.config.stagger_bytes));
-                let offset = usize_of_u32(unit) * usize_of_u32(UNIT_BYTES) + offset;
-                assert!(offset + usize_of_u32(class.bytes()) <= self.mapping.bytes);
-                // SAFETY: the assertion keeps the block inside the mapping. Anonymous memory is initialised (zero); no
-                // two keys handed out overlap (a unit is carved for one class at a time, and its free mask gives a
-                // block to one holder until `give_back`); `home` owns the mapping.
-                unsafe {
-                    let start = self.mapping.start.add(offset);
-                    Lease::new(start, class.bytes(), len, key, Rc::clone(&home))
-                }
-            })
-            .collect()
+        let home = self.home();
+        keys.iter().zip(sizes).map(|(&key, &len)| self.lease(key, len, Rc::clone(&home))).collect()
     }
 
     fn give_back_all(&self, keys: &[u32]) {
@@ -385,13 +406,20 @@ impl Arena {
     /// If a size is over [`LEASE_BYTES_MAX`].
     #[must_use]
     pub fn try_lease(&self, pool: Pool, sizes: &[u32]) -> Option<Leases> {
-        let keys = {
-            let mut pool = self.0.pool(pool).borrow_mut();
-            if !pool.waiters.is_empty() {
-                return None;
-            }
-            pool.take(sizes)?
-        };
+        let mut pool = self.0.pool(pool).borrow_mut();
+        if !pool.waiters.is_empty() {
+            return None;
+        }
+        if let &[size] = sizes {
+            // By far the most common.
+            let key = pool.take_one(Class::of(size))?;
+            drop(pool);
+            let mut one = Leases::new();
+            one.push(self.0.lease(key, size, self.0.home()));
+            return Some(one);
+        }
+        let keys = pool.take(sizes)?;
+        drop(pool);
         Some(self.0.leases(&keys, sizes))
     }
 

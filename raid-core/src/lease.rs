@@ -42,6 +42,7 @@ struct Block {
 }
 
 impl Drop for Block {
+    #[inline]
     fn drop(&mut self) {
         self.home.give_back(self.key);
     }
@@ -63,6 +64,7 @@ impl Lease {
     /// # Panics
     /// If `len` is over `capacity`.
     #[must_use]
+    #[inline]
     pub unsafe fn new(
         start: NonNull<u8>,
         capacity: u32,
@@ -76,35 +78,41 @@ impl Lease {
 
     /// Length in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> u32 {
         self.len
     }
 
     /// Whether the length is 0.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Shortens the lease to its first `len` bytes; does nothing if it is not longer.
+    #[inline]
     pub fn truncate(&mut self, len: u32) {
         self.len = self.len.min(len);
     }
 
     /// First byte: what a driver passes to the kernel. Stable while the lease or a segment of it lives.
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.block.start
     }
 
     /// The arena's key of this block, with which a driver finds its registered-buffer index.
     #[must_use]
+    #[inline]
     pub fn key(&self) -> u32 {
         self.block.key
     }
 
     /// The bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         debug_assert!(self.len <= self.block.capacity);
         // SAFETY: `new` promised `capacity` valid, initialised bytes and `len <= capacity`; the lease is the only
@@ -114,6 +122,7 @@ impl Lease {
 
     /// The bytes, mutable.
     #[must_use]
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` on the unique handle excludes every other access.
         unsafe { core::slice::from_raw_parts_mut(self.block.start.as_ptr(), usize_of_u32(self.len)) }
@@ -121,6 +130,7 @@ impl Lease {
 
     /// Gives up unique access for a read-only segment over all of it.
     #[must_use]
+    #[inline]
     pub fn share(self) -> Seg {
         let bytes = 0..self.len;
         Seg { block: self.block, bytes }
@@ -143,24 +153,28 @@ pub struct Seg {
 impl Seg {
     /// Length in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> u32 {
         self.bytes.end - self.bytes.start
     }
 
     /// Whether the length is 0.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// The arena's key of the block, with which a driver finds its registered-buffer index.
     #[must_use]
+    #[inline]
     pub fn key(&self) -> u32 {
         self.block.key
     }
 
     /// First byte of the segment: what a driver passes to the kernel. Stable while any handle of the block lives.
     #[must_use]
+    #[inline]
     pub fn as_ptr(&self) -> NonNull<u8> {
         // SAFETY: `bytes.start <= capacity`, so the result stays inside the block or one past its end.
         unsafe { self.block.start.add(usize_of_u32(self.bytes.start)) }
@@ -168,6 +182,7 @@ impl Seg {
 
     /// The bytes.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `bytes` lies inside the block (checked in `slice`), whose memory `Lease::new` promised valid and
         // initialised; no mutable handle exists, because sharing consumed the lease.
@@ -179,6 +194,7 @@ impl Seg {
     /// # Panics
     /// If the range is not inside the segment.
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<u32>) -> Self {
         assert!(
             range.start <= range.end && range.end <= self.len(),
@@ -193,6 +209,7 @@ impl Seg {
     ///
     /// # Errors
     /// The segment, unchanged, while another handle lives or when it covers only a part from inside the block.
+    #[inline]
     pub fn into_lease(self) -> Result<Lease, Self> {
         if self.bytes.start == 0 && Rc::strong_count(&self.block) == 1 {
             Ok(Lease { len: self.bytes.end, block: self.block })
