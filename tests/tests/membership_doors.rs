@@ -190,6 +190,18 @@ fn what_md_may_have_run_is_refused_as_modified() {
         assert!(refusal.to_string().contains(what), "{refusal}");
         assert!(refusal.is_for_safety());
         assert_eq!(world.images(), before);
+        // Once the group has gone on without it, it is only a stale drive.
+        let dropped = World::new(77, 3);
+        let group_of_dropped = dropped.create(Level::Raid1, 3, true);
+        let parts = dropped.start(group_of_dropped, &[0, 1, 2], Policy::default());
+        let (parts, _) = dropped.drop_member(parts, Slot(1));
+        dropped.stop(parts);
+        edit(&dropped, 1, change);
+        assert_eq!(
+            dropped.start(group_of_dropped, &[0, 1, 2], Policy::default()).view.missing(),
+            1,
+            "{what}"
+        );
         // By force: without that member.
         let parts = world.start(group, &[0, 1, 2], forced());
         assert_eq!(parts.view.missing(), 1);

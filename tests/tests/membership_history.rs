@@ -618,3 +618,29 @@ fn a_copied_drive_is_a_twin_and_refused() {
     drives.sort_unstable();
     assert_eq!(drives, [1, 2]);
 }
+
+#[test]
+fn a_member_away_for_more_epochs_than_are_remembered_does_not_hold_up_the_group() {
+    let world = World::new(42, 2);
+    let group = world.create(Level::Raid1, 2, true);
+    let parts = world.start(group, &[0, 1], Policy::default());
+    // Slot 1 misses the last epoch that lists it, so nobody remembers the epoch it knows for long.
+    world.drive(1).fail_with(Some(IoKind::Gone));
+    let parts = world.run(|env| async move {
+        let mut parts = parts;
+        parts.view.epoch = next_epoch(&env, parts.view.epoch);
+        let drives = handles(&env, &parts.view);
+        assert_eq!(publish(&env, &parts.meta, &parts.view, &drives).await.len(), 1);
+        parts
+    });
+    let (mut parts, _) = world.drop_member(parts, Slot(1));
+    world.drive(1).fail_with(None);
+    for _ in 0..70 {
+        world.stop(parts);
+        parts = world.start(group, &[0], Policy::default());
+    }
+    world.stop(parts);
+    let parts = world.start(group, &[0, 1], Policy::default());
+    assert!(parts.view.member(Slot(0)).is_in_sync() && parts.view.member(Slot(1)).is_missing());
+    assert_eq!(parts.left_out.len(), 1);
+}

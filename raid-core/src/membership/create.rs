@@ -388,6 +388,12 @@ pub async fn prepare_member<E: Env>(
         layout: view.member(slot).layout.clone(),
     };
     let GroupMeta::Persistent(meta) = meta else { return Ok(member) };
+    if drive.size_bytes() < member.layout.data_start.plus(member.layout.data_bytes).0 + END_BYTES {
+        return Err(IoError::new(
+            IoKind::Invalid,
+            "prepare: the drive is smaller than the member it replaces",
+        ));
+    }
     let source = view.slots().find(|slot| view.member(*slot).is_in_sync());
     let bitmap = match (&member.layout.bitmap, source) {
         (Some(place), Some(source)) => {

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::observe::{Observation, Observed, Ours};
 use super::refusal::{LeftOut, Lost, Refusal};
 use crate::format::bitmap::{Bits, sync_bytes};
-use crate::format::extension::{SlotRecord, SlotState};
+use crate::format::extension::{CHAIN_MAX, SlotRecord, SlotState};
 use crate::ports::DriveKey;
 use crate::units::{Slot, Uuid};
 use crate::view::{Epoch, Witness};
@@ -94,6 +94,8 @@ pub struct StartPlan {
     pub slots: Vec<PlannedSlot>,
     /// Intent bits of all current members together; `None` on a group without a bitmap.
     pub bits: Option<Bits>,
+    /// Bytes that one of them stands for.
+    pub intent_chunk_bytes: Option<u64>,
     /// What the set bits mean.
     pub doubt: Doubt,
     /// The start broke a rule on the operator's word.
@@ -181,9 +183,11 @@ fn try_decide(
     if let Some(pair) = seen.windows(2).find(|pair| pair[0].device() == pair[1].device()) {
         return Err(Refusal::Twins { device_uuid: pair[0].device(), drives: [pair[0].key, pair[1].key] });
     }
-    let mut left_out = others(group, observed, policy)?;
+    let mut left_out = others(group, observed);
     let tips = tips(&seen);
-    let Some(tip) = choose_tip(&tips, &seen, policy)? else {
+    let tip = choose_tip(&tips, &seen, policy)?;
+    check_taken_over(group, observed, tip.map(|tip| tip.ours), policy)?;
+    let Some(tip) = tip else {
         return Err(Refusal::NoMembers { unusable: left_out });
     };
     if tip.ours.copy.marks.deleted {
@@ -203,34 +207,50 @@ fn try_decide(
     Ok(Decision::Start(Box::new(case.into_plan())))
 }
 
-/// Members that are no use: named, never written. Refuses if md may have run the group meanwhile.
-fn others(group: Uuid, observed: &[Observed], policy: Policy) -> Result<Vec<LeftOut>, Refusal> {
+/// Members that are no use: named, never written.
+fn others(group: Uuid, observed: &[Observed]) -> Vec<LeftOut> {
     let mut left_out = Vec::new();
     for drive in observed.iter().filter(|drive| drive.group() == Some(group)) {
-        match &drive.what {
-            Observation::Modified { device_uuid, taken_over, what, .. } => {
-                if *taken_over && !policy.force {
-                    return Err(Refusal::ModifiedByOtherSoftware {
-                        drive: drive.key,
-                        device_uuid: *device_uuid,
-                        what: what.clone(),
-                    });
-                }
-                let why = format!("modified by other software: {what}");
-                left_out.push(LeftOut { drive: drive.key, device_uuid: Some(*device_uuid), why });
+        let (device_uuid, why) = match &drive.what {
+            Observation::Modified { device_uuid, what, .. } => {
+                (Some(*device_uuid), format!("modified by other software: {what}"))
             }
-            Observation::Damaged { what, .. } => {
-                left_out.push(LeftOut {
-                    drive: drive.key,
-                    device_uuid: None,
-                    why: format!("damaged: {what}"),
-                });
-            }
-            _ => {}
-        }
+            Observation::Damaged { what, .. } => (None, format!("damaged: {what}")),
+            _ => continue,
+        };
+        left_out.push(LeftOut { drive: drive.key, device_uuid, why });
     }
-    left_out.sort_by_key(|member| member.device_uuid);
-    Ok(left_out)
+    left_out.sort_by_key(|member| (member.device_uuid, member.drive));
+    left_out
+}
+
+/// Refuses if md may have run the group meanwhile: a member that should be in it shows so.
+fn check_taken_over(
+    group: Uuid,
+    observed: &[Observed],
+    tip: Option<&Ours>,
+    policy: Policy,
+) -> Result<(), Refusal> {
+    let belongs = |uuid: &Uuid| {
+        tip.is_none_or(|tip| {
+            let listed = tip.copy.slots.iter().find(|slot| slot.device_uuid == *uuid);
+            listed.is_some_and(|slot| slot.state != SlotState::Missing)
+        })
+    };
+    let shows = observed.iter().find_map(|drive| match &drive.what {
+        Observation::Modified { group: of, device_uuid, taken_over: true, what }
+            if *of == group && belongs(device_uuid) =>
+        {
+            Some((drive.key, *device_uuid, what.clone()))
+        }
+        _ => None,
+    });
+    match shows {
+        Some((drive, device_uuid, what)) if !policy.force => {
+            Err(Refusal::ModifiedByOtherSoftware { drive, device_uuid, what })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// One member per tip of history: of those that know the tip's epoch, the one written last.
@@ -268,13 +288,23 @@ fn choose_tip<'a>(tips: &[Seen<'a>], seen: &[Seen<'a>], policy: Policy) -> Resul
         [tip] => Ok(Some(*tip)),
         _ => {
             // A side that could not serve even with every absent member of its own cannot have run apart.
-            let able: Vec<&Seen<'a>> = tips.iter().filter(|tip| could_have_run(tip, seen)).collect();
+            let able: Vec<&Seen<'a>> = tips
+                .iter()
+                .filter(|tip| could_have_run(tip, seen) && !tips.iter().any(|other| is_forgotten(tip, other)))
+                .collect();
             match able[..] {
                 [tip] => Ok(Some(*tip)),
                 _ => Err(Refusal::Diverged { sides: sides(tips, seen) }),
             }
         }
     }
+}
+
+/// Whether `tip` is older than all that `other` remembers of its own history. Such a member was away for at least a whole
+/// chain of epochs; it is left alone, and does not hold up the group.
+fn is_forgotten(tip: &Seen<'_>, other: &Seen<'_>) -> bool {
+    let chain = &other.ours.copy.chain;
+    chain.len() == CHAIN_MAX && tip.epoch().counter < chain[0].counter
 }
 
 fn could_have_run(tip: &Seen<'_>, seen: &[Seen<'_>]) -> bool {
@@ -324,6 +354,7 @@ struct Case<'a> {
     present: Vec<Option<Seen<'a>>>,
     states: Vec<PlannedState>,
     bits: Option<Bits>,
+    intent_chunk_bytes: Option<u64>,
     doubt: Doubt,
     is_forced: bool,
     counter_floor: u64,
@@ -342,6 +373,7 @@ impl<'a> Case<'a> {
             states: vec![PlannedState::Missing; slots.len()],
             current,
             bits: None,
+            intent_chunk_bytes: None,
             doubt: Doubt::None,
             is_forced: false,
             counter_floor: seen.iter().map(|member| member.epoch().counter).max().unwrap_or(0),
@@ -421,7 +453,10 @@ impl<'a> Case<'a> {
         let mut merged: Option<Bits> = None;
         for image in current.iter().filter_map(|ours| ours.bitmap.as_ref()) {
             match &mut merged {
-                None => merged = Some(image.bits.clone()),
+                None => {
+                    merged = Some(image.bits.clone());
+                    self.intent_chunk_bytes = Some(u64::from(image.header.chunk_bytes));
+                }
                 Some(bits) if bits.len() == image.bits.len() => bits.merge(&image.bits),
                 Some(bits) => *bits = Bits::all_dirty(bits.len()),
             }
@@ -433,6 +468,7 @@ impl<'a> Case<'a> {
             let space = crate::format::bitmap::AREA_BYTES;
             let chunk = crate::format::bitmap::choose_chunk_bytes(sync, space);
             merged = Some(Bits::all_dirty(sync.div_ceil(chunk)));
+            self.intent_chunk_bytes = Some(chunk);
         }
         self.bits = merged;
     }
@@ -554,6 +590,7 @@ impl<'a> Case<'a> {
             tip: Box::new(self.tip.ours.clone()),
             slots,
             bits: self.bits,
+            intent_chunk_bytes: self.intent_chunk_bytes,
             doubt: self.doubt,
             is_forced: self.is_forced,
             counter_floor: self.counter_floor,

@@ -88,7 +88,7 @@ pub async fn start<E: Env>(env: &E, plan: StartPlan) -> Result<StartParts, Start
     let bits = plan.bits.clone();
     let mut all_failed: Vec<(Slot, IoError)> = Vec::new();
     loop {
-        let header = take_view(&meta, &view, bits.as_ref());
+        let header = take_view(&meta, &view, bits.as_ref(), plan.intent_chunk_bytes);
         let mut failed = Vec::new();
         if let (Some(header), Some(bits)) = (&header, &bits) {
             failed = write_bitmaps(env, &view, &drives, header, bits).await;
@@ -101,7 +101,9 @@ pub async fn start<E: Env>(env: &E, plan: StartPlan) -> Result<StartParts, Start
             return Ok(parts(plan, view, meta, bitmap));
         }
         for (slot, error) in failed {
-            view.members[slot.index()].state = MemberState::Missing { why: Some(error.kind) };
+            let member = &mut view.members[slot.index()];
+            member.state = MemberState::Missing { why: Some(error.kind) };
+            member.drive = None;
             note(&mut all_failed, slot, error);
         }
         if let Some(why) = obstacle(&plan, &view) {
@@ -197,19 +199,19 @@ fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
 }
 
 /// Takes a view over and gives the bitmap header that belongs to it.
-fn take_view(meta: &Persistent, view: &View, bits: Option<&Bits>) -> Option<BitmapHeader> {
+fn take_view(
+    meta: &Persistent,
+    view: &View,
+    bits: Option<&Bits>,
+    chunk_bytes: Option<u64>,
+) -> Option<BitmapHeader> {
     let mut state = meta.state.lock();
     state.take_view(view);
-    bits.map(|bits| header_of(meta.identity(), &state, bits.len()))
+    bits.zip(chunk_bytes).map(|(_, chunk_bytes)| header_of(meta.identity(), &state, chunk_bytes))
 }
 
-fn header_of(identity: &Identity, state: &State, bits: u64) -> BitmapHeader {
+fn header_of(identity: &Identity, state: &State, chunk_bytes: u64) -> BitmapHeader {
     let sync = sync_bytes(&identity.geometry);
-    // The chunk follows from the number of bits: the smallest power of two that covers the group with that many.
-    let mut chunk_bytes = 512;
-    while sync.div_ceil(chunk_bytes) > bits {
-        chunk_bytes *= 2;
-    }
     let mut header = BitmapHeader::new(identity.group, state.events, sync, chunk_bytes);
     header.events_cleared = state.events_cleared;
     header
@@ -346,9 +348,9 @@ async fn update_headers<E: Env>(
         let Some(place) = view.member(*slot).layout.bitmap.clone() else { continue };
         match read(env, drive, place.start..place.start + BITMAP_ALIGN_BYTES).await {
             Ok(mut block) => {
-                let bits = BitmapHeader::decode(&block).map_or(0, |header| header.bits());
-                if bits > 0 {
-                    let header = header_of(meta.identity(), &meta.state.lock(), bits);
+                if let Ok(old) = BitmapHeader::decode(&block) {
+                    let chunk_bytes = u64::from(old.chunk_bytes);
+                    let header = header_of(meta.identity(), &meta.state.lock(), chunk_bytes);
                     put(&mut block, 0, &header.encode());
                     jobs.push(Job {
                         slot: *slot,

@@ -199,6 +199,26 @@ fn newest(
     }
 }
 
+/// Group and device uuid of the member a drive claims to be; what it is instead if it claims none.
+fn identify(
+    superblock: &Result<Superblock, SuperblockError>,
+    anchor: &Result<Anchor, ExtensionError>,
+    notes: &mut Vec<String>,
+) -> Result<(Uuid, Uuid), Observation> {
+    match (anchor, superblock) {
+        (Ok(anchor), _) => Ok((anchor.group, anchor.device_uuid)),
+        (Err(error), Ok(superblock)) if superblock.is_claimed() => {
+            notes.push(format!("anchor: {error}"));
+            Ok((superblock.set_uuid, superblock.device_uuid))
+        }
+        (Err(_), Ok(superblock)) => Err(Observation::PlainMd(Box::new(superblock.clone()))),
+        (Err(_), Err(error @ SuperblockError::BadChecksum { .. })) => {
+            Err(Observation::Damaged { group: None, epoch: None, what: error.to_string() })
+        }
+        (Err(_), Err(_)) => Err(Observation::NotOurs),
+    }
+}
+
 fn judge(
     superblock: Result<Superblock, SuperblockError>,
     anchor: Result<Anchor, ExtensionError>,
@@ -207,20 +227,9 @@ fn judge(
     is_erased: bool,
 ) -> Judged {
     let mut notes = Vec::new();
-    let id = match (&anchor, &superblock) {
-        (Ok(anchor), _) => (anchor.group, anchor.device_uuid),
-        (Err(error), Ok(superblock)) if superblock.is_claimed() => {
-            notes.push(format!("anchor: {error}"));
-            (superblock.set_uuid, superblock.device_uuid)
-        }
-        (Err(_), Ok(superblock)) => {
-            return Judged::Other(Observation::PlainMd(Box::new(superblock.clone())));
-        }
-        (Err(_), Err(error @ SuperblockError::BadChecksum { .. })) => {
-            let what = error.to_string();
-            return Judged::Other(Observation::Damaged { group: None, epoch: None, what });
-        }
-        (Err(_), Err(_)) => return Judged::Other(Observation::NotOurs),
+    let id = match identify(&superblock, &anchor, &mut notes) {
+        Ok(id) => id,
+        Err(other) => return Judged::Other(other),
     };
     let broken = [("A", &a), ("B", &b)].map(|(place, copy)| match copy {
         Err(error @ (ExtensionError::BadChecksum | ExtensionError::Impossible(_))) => {
