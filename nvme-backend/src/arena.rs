@@ -302,7 +302,7 @@ impl Inner {
     }
 
     fn leases(&self, keys: &Keys, sizes: &[u32]) -> Leases {
-        let home: Rc<Inner> = self.me.upgrade().expect("the arena outlives its leases");
+        let home: Rc<dyn LeaseHome> = self.me.upgrade().expect("the arena outlives its leases");
         keys.iter()
             .zip(sizes)
             .map(|(&key, &len)| {
@@ -316,7 +316,7 @@ impl Inner {
                 // block to one holder until `give_back`); `home` owns the mapping.
                 unsafe {
                     let start = self.mapping.start.add(offset);
-                    Lease::new(start, class.bytes(), len, key, Rc::clone(&home) as Rc<dyn LeaseHome>)
+                    Lease::new(start, class.bytes(), len, key, Rc::clone(&home))
                 }
             })
             .collect()

@@ -98,6 +98,12 @@ pub(crate) struct Executor {
     slab: RefCell<Slab>,
 }
 
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.leave_thread();
+    }
+}
+
 impl Executor {
     /// Makes this thread the lane's own.
     ///
@@ -182,21 +188,21 @@ impl Executor {
     pub(crate) fn clear(&self) {
         loop {
             let slots = std::mem::take(&mut *self.slab.borrow_mut());
-            LOCAL.with(|local| local.ready.borrow_mut().clear());
             if slots.slots.is_empty() {
                 return;
             }
             drop(slots);
         }
     }
-}
 
-impl Drop for Executor {
-    fn drop(&mut self) {
+    /// Drops all tasks and lets another lane have this thread; wake-ups from now on come to nothing.
+    pub(crate) fn leave_thread(&self) {
         self.clear();
-        // A lane may be dropped while its thread ends, after the thread's own storage.
+        // A lane may be dropped while its thread ends, after the thread's own storage; or, kept alive by a handle, when
+        // another lane runs here.
         let _ = LOCAL.try_with(|local| {
             if local.owner.get() == address(&self.shared) {
+                local.ready.borrow_mut().clear();
                 local.owner.set(0);
             }
         });

@@ -233,20 +233,16 @@ impl Lane {
                     Some(slot) => inner.executor.poll(slot),
                 }
             }
-            self.enter();
+            self.enter(main.is_none());
         }
     }
 
     /// The end of a round: submit, sleep if nothing else can run, reap, fire what is due.
-    fn enter(&self) {
+    fn enter(&self, heeds_stop: bool) {
         let inner = &*self.0;
         let mut wait_ns = Some(0);
-        if inner.executor.ready_count() == 0 && inner.shared.may_sleep() {
-            let first_ns = inner.timers.first_ns().unwrap_or(u64::MAX).min(inner.ring.next_deadline_ns());
-            wait_ns = match first_ns {
-                u64::MAX => None,
-                _ => Some(first_ns.saturating_sub(monotonic_ns())),
-            };
+        if inner.executor.ready_count() == 0 && inner.shared.may_sleep(heeds_stop) {
+            wait_ns = inner.timers.first_ns().map(|first_ns| first_ns.saturating_sub(monotonic_ns()));
         }
         inner.ring.enter(inner.shared.eventfd(), wait_ns);
         inner.shared.awake();
@@ -276,7 +272,7 @@ impl Drop for EndGuard {
             );
             std::mem::forget(self.0.clone());
         }
-        inner.executor.clear();
+        inner.executor.leave_thread();
     }
 }
 

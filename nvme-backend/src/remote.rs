@@ -76,11 +76,11 @@ impl LaneShared {
         }
     }
 
-    /// Called by the lane before it sleeps: whether it may.
-    pub(crate) fn may_sleep(&self) -> bool {
+    /// Called by the lane before it sleeps: whether it may. A lane that runs one future to its end heeds no stop.
+    pub(crate) fn may_sleep(&self, heeds_stop: bool) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let may = self.queue.is_empty() && !self.stopping.load(Ordering::Relaxed);
+        let may = self.queue.is_empty() && !(heeds_stop && self.stopping.load(Ordering::Relaxed));
         if !may {
             self.awake();
         }
@@ -129,7 +129,7 @@ impl Remote {
         self.0.send(Message::Run(job));
     }
 
-    /// Asks the lane to end: its tasks are dropped, I/O in flight is waited for (bounded), then the thread returns.
+    /// Asks the lane to end: its tasks are dropped, I/O in flight is waited for (bounded), then the thread returns. A lane run by `block_on_lane` ends with its future and heeds no stop.
     pub fn stop(&self) {
         self.0.stop();
     }

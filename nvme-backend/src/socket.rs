@@ -76,7 +76,7 @@ impl Listener {
     /// # Errors
     /// What accept(2) says; EMFILE and ENFILE pass once descriptors are closed.
     pub async fn accept(&self) -> io::Result<OwnedFd> {
-        match accept(&self.lane, Rc::clone(&self.inner) as Rc<dyn Owner>).await {
+        match accept(&self.lane, self.inner.clone()).await {
             Finished::Done(result, Payload::Accept) if result >= 0 => Ok(take_fd(result)),
             Finished::Done(result, _) => Err(io::Error::from_raw_os_error(-result)),
             Finished::TimedOut => unreachable!("accept has no deadline"),
@@ -99,7 +99,7 @@ impl Socket {
     }
 
     fn owner(&self) -> Rc<dyn Owner> {
-        Rc::clone(&self.inner) as Rc<dyn Owner>
+        self.inner.clone()
     }
 
     /// Receives some bytes into `buf[at..]`; 0 is the end of the stream. The buffer comes back either way.

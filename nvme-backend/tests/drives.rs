@@ -16,9 +16,15 @@ fn file_drive(folder: &tempfile::TempDir, options: OpenOptions) -> OpenDrive {
     OpenDrive::open(&path, options).unwrap()
 }
 
-/// Drives of both block sizes, direct and buffered, and in memory.
+/// Drives of both block sizes, direct and buffered, on disk, on tmpfs (which cannot zero a range without a hole) and in
+/// memory.
 fn all_kinds(folder: &tempfile::TempDir) -> Vec<(String, OpenDrive)> {
     let mut drives = Vec::new();
+    if let Ok(file) = tempfile::NamedTempFile::new_in("/dev/shm") {
+        file.as_file().set_len(SIZE_BYTES).unwrap();
+        let options = OpenOptions { direct: false, ..OpenOptions::default() };
+        drives.push(("tmpfs".to_owned(), OpenDrive::open(file.path(), options).unwrap()));
+    }
     for block_size in [BlockSize::B512, BlockSize::B4096] {
         for direct in [true, false] {
             let path = folder.path().join(format!("{block_size:?}-{direct}"));
@@ -204,4 +210,149 @@ fn a_null_drive_leaves_bytes_as_they_are() {
         done.result.unwrap();
         assert_eq!(done.buf.unwrap()[0].bytes(), pattern(7, 4096));
     });
+}
+
+/// Seeded random commands, several in flight at a time over ranges that do not overlap, against a model.
+#[test]
+fn random_commands_in_flight_together_match_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, open) in all_kinds(&folder) {
+        on_lane(async |lane| {
+            let drive = open.on_lane(&lane);
+            let block = u64::from(drive.block_size().bytes());
+            let mut model = vec![0_u8; usize::try_from(SIZE_BYTES).unwrap()];
+            let mut state = 0x1234_5678_9abc_def1_u64;
+            let mut random = move || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state
+            };
+            for round in 0..60_u64 {
+                let mut writes = Vec::new();
+                let mut zeroes = Vec::new();
+                // Sixteen stretches of the drive, one command in each.
+                for stretch in 0..16_u64 {
+                    let stretch_bytes = SIZE_BYTES / 16;
+                    let bytes = (random() % (131_072 / block) + 1) * block;
+                    let at =
+                        stretch * stretch_bytes + random() % ((stretch_bytes - bytes) / block + 1) * block;
+                    let range = usize::try_from(at).unwrap()..usize::try_from(at + bytes).unwrap();
+                    if random().is_multiple_of(4) {
+                        zeroes.push(drive.zero(at..at + bytes, random().is_multiple_of(2)));
+                        model[range].fill(0);
+                    } else {
+                        let mut segs = Segs::new();
+                        let content = pattern(round * 16 + stretch, range.len());
+                        for piece in content.chunks(65_536) {
+                            let mut lease = lease_one(&lane, u32::try_from(piece.len()).unwrap()).remove(0);
+                            lease.bytes_mut().copy_from_slice(piece);
+                            segs.push(lease.share());
+                        }
+                        let how =
+                            if random().is_multiple_of(3) { Durability::Fua } else { Durability::Cached };
+                        writes.push(drive.write(DriveOffset(at), segs, how));
+                        model[range].copy_from_slice(&content);
+                    }
+                }
+                for zero in zeroes {
+                    zero.await.unwrap();
+                }
+                for write in writes {
+                    write.await.unwrap();
+                }
+                if round % 7 == 0 {
+                    drive.flush().await.unwrap();
+                }
+            }
+            assert!(read_all(&lane, &drive).await == model, "{name}");
+            assert_eq!(lane.arena().bytes_out(Pool::Request), 0);
+        });
+    }
+}
+
+#[test]
+fn a_zero_whose_future_is_dropped_is_still_done_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, open) in all_kinds(&folder) {
+        on_lane(async |lane| {
+            let drive = open.on_lane(&lane);
+            for i in 0..SIZE_BYTES / 65_536 {
+                let seg = lease_filled(&lane, 65_536, i);
+                drive.write(DriveOffset(i * 65_536), one_seg(seg), Durability::Cached).await.unwrap();
+            }
+            drop(drive.zero(65_536..SIZE_BYTES - 65_536, false));
+            let deadline_ns = lane.now_ns() + 30_000_000_000;
+            while lane.tasks() > 0 || lane.in_flight() > 0 {
+                assert!(lane.now_ns() < deadline_ns, "{name}");
+                lane.sleep_until(lane.now_ns() + 1_000_000).await;
+            }
+            let all = read_all(&lane, &drive).await;
+            let (head, rest) = all.split_at(65_536);
+            let (middle, tail) = rest.split_at(rest.len() - 65_536);
+            assert!(head == pattern(0, 65_536) && tail == pattern(SIZE_BYTES / 65_536 - 1, 65_536), "{name}");
+            assert!(middle.iter().all(|&byte| byte == 0), "{name}");
+        });
+    }
+}
+
+/// Lanes share a drive: what one has written and flushed, another reads.
+#[test]
+fn lanes_share_one_open_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, open) in all_kinds(&folder) {
+        let writers: Vec<_> = (0..2_u64)
+            .map(|lane_number| {
+                let open = open.clone();
+                std::thread::spawn(move || {
+                    on_lane(async |lane| {
+                        let drive = open.on_lane(&lane);
+                        for i in (lane_number..128).step_by(2) {
+                            let seg = lease_filled(&lane, 65_536, i);
+                            drive
+                                .write(DriveOffset(i * 65_536), one_seg(seg), Durability::Fua)
+                                .await
+                                .unwrap();
+                        }
+                    });
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        let all = on_lane(async |lane| read_all(&lane, &open.on_lane(&lane)).await);
+        for (i, piece) in (0..).zip(all.chunks(65_536)) {
+            assert!(piece == pattern(i, 65_536), "{name}: piece {i}");
+        }
+    }
+}
+
+#[test]
+fn a_full_file_system_drops_the_member_and_says_why() {
+    let place = tempfile::tempdir().unwrap();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(place.path())
+        .status();
+    if !mount.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: cannot mount a small tmpfs here");
+        return;
+    }
+    let open = file_drive(&place, OpenOptions { direct: false, ..OpenOptions::default() });
+    let error = on_lane(async |lane| {
+        let drive = open.on_lane(&lane);
+        for at in (0..SIZE_BYTES).step_by(65_536) {
+            let seg = lease_filled(&lane, 65_536, 1);
+            if let Err(error) = drive.write(DriveOffset(at), one_seg(seg), Durability::Cached).await {
+                return Some(error);
+            }
+        }
+        None
+    });
+    drop(open);
+    assert!(std::process::Command::new("umount").arg(place.path()).status().unwrap().success());
+    let error = error.expect("8 MiB do not fit into 1 MiB");
+    assert_eq!(error.kind, IoKind::Gone);
+    assert!(error.context.contains("no space left"), "{error}");
 }

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use nvme_backend::{LaneConfig, Remote, block_on_lane, start_lane};
+use nvme_backend::{LaneConfig, OpenDrive, OpenOptions, Remote, block_on_lane, start_lane};
 use parking_lot::Mutex;
-use raid_core::units::LaneId;
+use raid_core::ports::{Drive, Pool};
+use raid_core::units::{DriveOffset, LaneId};
 
 fn lane_numbered(id: u16) -> LaneConfig {
     LaneConfig { id: LaneId(id), ..LaneConfig::default() }
@@ -225,4 +226,63 @@ fn stopping_a_lane_drops_its_tasks_and_later_jobs() {
     let late = Flag(Arc::clone(&dropped));
     remote.run(Box::new(move |_| drop(late)));
     assert_eq!(dropped.load(Ordering::Acquire), 2);
+}
+
+#[test]
+fn a_thread_runs_one_lane_after_another_even_if_a_handle_outlives_its_lane() {
+    let outlives = block_on_lane(lane_numbered(6), async |lane| {
+        lane.spawn(std::future::pending());
+        lane.clone()
+    });
+    block_on_lane(lane_numbered(7), async |lane| {
+        let count = Rc::new(Cell::new(0));
+        for _ in 0..10 {
+            let count = Rc::clone(&count);
+            lane.spawn(async move { count.set(count.get() + 1) });
+        }
+        // Nothing of the lane that has ended reaches into this one.
+        outlives.remote().run(Box::new(|_| panic!("its lane has ended")));
+        drop(outlives);
+        yield_now().await;
+        assert_eq!(count.get(), 10);
+    });
+}
+
+#[test]
+fn a_lane_that_runs_one_future_heeds_no_stop_and_still_sleeps() {
+    let cpu_ns = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+    };
+    block_on_lane(lane_numbered(8), async |lane| {
+        lane.remote().stop();
+        let before_ns = cpu_ns();
+        lane.sleep_until(lane.now_ns() + 200_000_000).await;
+        assert!(cpu_ns() - before_ns < 50_000_000);
+    });
+}
+
+#[test]
+fn more_operations_than_the_ring_has_entries_all_complete() {
+    let config = LaneConfig { ring_entries: 8, ..LaneConfig::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    std::fs::write(&path, vec![9; 1 << 20]).unwrap();
+    let open = OpenDrive::open(&path, OpenOptions::default()).unwrap();
+    block_on_lane(config, async |lane| {
+        let drive = open.on_lane(&lane);
+        let commands: Vec<_> = (0..2000_u64)
+            .map(|i| {
+                let lease = lane.arena().try_lease(Pool::Request, &[4096]).unwrap();
+                drive.read(DriveOffset(i % 256 * 4096), lease)
+            })
+            .collect();
+        assert_eq!(lane.in_flight(), 2000);
+        for command in commands {
+            let done = command.await;
+            done.result.unwrap();
+            assert!(done.buf.unwrap()[0].bytes().iter().all(|&byte| byte == 9));
+        }
+        assert_eq!(lane.in_flight(), 0);
+    });
 }

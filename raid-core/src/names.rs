@@ -114,6 +114,19 @@ mod tests {
         assert!(check_name("disk", &"x".repeat(32)).is_err());
     }
 
+    proptest::proptest! {
+        /// Against the rule spelled out with a character table.
+        #[test]
+        fn ad_02_any_text_is_judged_by_the_rule(text in "\\PC{0,40}|[a-zA-Z0-9._-]{0,40}|[ -~]{0,3}") {
+            const FIRST: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+            let mut chars = text.chars();
+            let fits = chars.next().is_some_and(|first| FIRST.contains(first))
+                && chars.clone().count() <= 30
+                && chars.all(|c| FIRST.contains(c) || "._-".contains(c));
+            proptest::prop_assert_eq!(check_name("disk", &text).is_ok(), fits);
+        }
+    }
+
     #[test]
     fn ad_02_case_twins_are_one_name() {
         assert!(same_name("Tank", "tANK") && !same_name("tank", "tank1"));

@@ -57,7 +57,7 @@ impl FileLane {
     }
 
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
-        Rc::clone(self) as Rc<dyn Owner>
+        self.clone()
     }
 
     fn deadline_ns(&self) -> u64 {
@@ -235,6 +235,8 @@ impl Future for FileWrite {
                 Ok(wrote) => wrote,
                 Err(_) => return Poll::Ready(Err(of_errno(-result, "write"))),
             };
+            // Whole blocks of it: direct I/O takes no others, and writing a part of a block twice does no harm.
+            let wrote = wrote - wrote % u64::from(self.drive.shared.block_size.bytes());
             if wrote == 0 || self.continued || self.drive.is_block() {
                 return Poll::Ready(Err(IoError::new(IoKind::Gone, "write: fewer bytes than given")));
             }

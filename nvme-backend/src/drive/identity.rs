@@ -258,15 +258,12 @@ fn pid_in_locks(text: &str, dev: Dev, inode: u64) -> Option<u32> {
     })
 }
 
-/// Some process that has this block device open, other than this one; found through /proc, as far as we may look.
+/// Some process that has this block device open (perhaps this one), found through /proc as far as we may look.
 pub(super) fn pid_with_open(path: &Path) -> Option<u32> {
     let dev = rdev(path)?;
-    let own = std::process::id();
-    names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|&pid| {
-        pid != own
-            && names(Path::new(&format!("/proc/{pid}/fd")))
-                .iter()
-                .any(|fd| rdev(Path::new(&format!("/proc/{pid}/fd/{fd}"))) == Some(dev))
+    names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|pid| {
+        let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+        names(&folder).iter().any(|fd| rdev(&folder.join(fd)) == Some(dev))
     })
 }
 

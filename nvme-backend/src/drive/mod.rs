@@ -124,8 +124,8 @@ impl OpenDrive {
     pub fn on_lane(&self, lane: &Lane) -> LaneDrive {
         let handle = match &self.0.medium {
             Medium::File { fd, .. } => Handle::File(FileLane::new(lane, &self.0, fd.as_raw_fd())),
-            Medium::Ram(_) => Handle::Ram(Rc::new(Arc::clone(&self.0))),
-            Medium::Null => Handle::Null(Rc::new(Arc::clone(&self.0))),
+            Medium::Ram(_) => Handle::Ram(MemoryLane::new(&self.0)),
+            Medium::Null => Handle::Null(MemoryLane::new(&self.0)),
         };
         LaneDrive(handle)
     }
@@ -183,8 +183,19 @@ impl std::fmt::Debug for OpenDrive {
 #[derive(Clone)]
 enum Handle {
     File(Rc<FileLane>),
-    Ram(Rc<Arc<Shared>>),
-    Null(Rc<Arc<Shared>>),
+    Ram(Rc<MemoryLane>),
+    Null(Rc<MemoryLane>),
+}
+
+/// A lane's handle of a drive in memory: clones of it count on the lane, not across lanes.
+struct MemoryLane {
+    shared: Arc<Shared>,
+}
+
+impl MemoryLane {
+    fn new(shared: &Arc<Shared>) -> Rc<Self> {
+        Rc::new(Self { shared: Arc::clone(shared) })
+    }
 }
 
 /// A drive as one lane sees it. Cheap to clone; `!Send`.
@@ -216,7 +227,7 @@ impl LaneDrive {
     fn shared(&self) -> &Shared {
         match &self.0 {
             Handle::File(file) => &file.shared,
-            Handle::Ram(shared) | Handle::Null(shared) => shared,
+            Handle::Ram(memory) | Handle::Null(memory) => &memory.shared,
         }
     }
 }
@@ -251,8 +262,8 @@ impl Drive for LaneDrive {
         if result.is_ok() && bytes > 0 {
             match &self.0 {
                 Handle::File(file) => return Either::<_, FileRead>::Ring(file.read(at.0, into)),
-                Handle::Ram(shared) => {
-                    let Medium::Ram(ram) = &shared.medium else { unreachable!("its handle is Ram") };
+                Handle::Ram(memory) => {
+                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                     ram.read(at.0, &mut into);
                 }
                 Handle::Null(_) => {}
@@ -272,8 +283,8 @@ impl Drive for LaneDrive {
         if result.is_ok() && bytes > 0 {
             match &self.0 {
                 Handle::File(file) => return Either::<_, FileWrite>::Ring(file.write(at.0, from, how)),
-                Handle::Ram(shared) => {
-                    let Medium::Ram(ram) = &shared.medium else { unreachable!("its handle is Ram") };
+                Handle::Ram(memory) => {
+                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                     ram.write(at.0, &from);
                 }
                 Handle::Null(_) => {}
@@ -298,8 +309,8 @@ impl Drive for LaneDrive {
         if result.is_ok() && !range.is_empty() {
             match &self.0 {
                 Handle::File(file) => return Either::<_, FileZero>::Ring(file.zero(range, unmap)),
-                Handle::Ram(shared) => {
-                    let Medium::Ram(ram) = &shared.medium else { unreachable!("its handle is Ram") };
+                Handle::Ram(memory) => {
+                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                     ram.zero(&range);
                 }
                 Handle::Null(_) => {}

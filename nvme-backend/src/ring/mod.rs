@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::types::{CancelBuilder, Fd, SubmitArgs, TimeoutFlags, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use raid_core::lease::{Lease, Leases, Segs};
 use raid_core::units::{u64_of, usize_of, usize_of_u32};
@@ -39,6 +39,8 @@ pub(crate) use ops::{
 const WAKE: u64 = u64::MAX;
 /// `user_data` of cancel requests, whose own outcome nobody needs.
 const CANCEL: u64 = u64::MAX - 1;
+/// `user_data` of the timer for the first deadline.
+const TIMER: u64 = u64::MAX - 2;
 /// How long an ending lane waits for I/O in flight, first by itself, then cancelled.
 const END_WAIT_NS: [u64; 2] = [2_000_000_000, 3_000_000_000];
 
@@ -100,6 +102,12 @@ struct Inner {
     in_flight: usize,
     /// No deadline in the table is before this.
     next_deadline_ns: u64,
+    /// When the ring's timer fires; `u64::MAX`: it is not armed.
+    timer_ns: u64,
+    /// What the timer's entry points to until it is submitted.
+    timer: Box<Timespec>,
+    /// Completions taken from a full queue before their turn.
+    stash: Vec<(u64, i32, u32)>,
     wake_armed: bool,
     closing: bool,
     /// Per arena region: whether it is registered. Empty when registration is off.
@@ -110,6 +118,7 @@ struct Inner {
 enum Registered {
     NotYet,
     Yes,
+    Refused,
 }
 
 /// The ring of one lane.
@@ -176,6 +185,9 @@ impl Ring {
                 free: Vec::new(),
                 in_flight: 0,
                 next_deadline_ns: u64::MAX,
+                timer_ns: u64::MAX,
+                timer: Box::new(Timespec::new()),
+                stash: Vec::new(),
                 wake_armed: false,
                 closing: false,
                 registered,
@@ -190,6 +202,7 @@ impl Ring {
         let region = Arena::region_of(key);
         match inner.registered.get(usize_of_u32(region))? {
             Registered::Yes => {}
+            Registered::Refused => return None,
             Registered::NotYet => {
                 let (start, bytes) = arena.region(region);
                 let iov = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: bytes };
@@ -199,7 +212,7 @@ impl Ring {
                     Ok(()) => inner.registered[usize_of_u32(region)] = Registered::Yes,
                     Err(error) => {
                         not_registered(&error);
-                        inner.registered = Vec::new();
+                        inner.registered[usize_of_u32(region)] = Registered::Refused;
                         return None;
                     }
                 }
@@ -276,6 +289,8 @@ impl Ring {
             // SAFETY: the entry holds no address, and the eventfd lives as long as the lane.
             unsafe { inner.push(&entry) };
         }
+        inner.arm_timer();
+        let wait_ns = if inner.stash.is_empty() { wait_ns } else { Some(0) };
         if wait_ns == Some(0) {
             let mut queue = inner.uring.submission();
             queue.sync();
@@ -308,6 +323,7 @@ impl Ring {
             let mut batch: SmallVec<[(u64, i32, u32); 64]> = SmallVec::new();
             {
                 let inner = &mut *self.inner.borrow_mut();
+                batch.extend(inner.stash.drain(..));
                 for entry in inner.uring.completion().take(64) {
                     batch.push((entry.user_data(), entry.result(), entry.flags()));
                 }
@@ -318,6 +334,8 @@ impl Ring {
             for &(user_data, result, flags) in &batch {
                 match user_data {
                     CANCEL => {}
+                    // Whoever is late is found by `expire`, which runs each round.
+                    TIMER => self.inner.borrow_mut().timer_ns = u64::MAX,
                     WAKE => {
                         if !cqueue::more(flags) {
                             self.inner.borrow_mut().wake_armed = false;
@@ -350,6 +368,9 @@ impl Ring {
                 State::Late => {
                     // Its future was woken when it became late, and finds the buffers after all.
                     slot.state = State::Done;
+                    if matches!(-result, libc::ECANCELED | libc::EINTR) {
+                        slot.result = -libc::ETIMEDOUT;
+                    }
                     if let Some(owner) = &slot.owner {
                         owner.orphan_ended();
                     }
@@ -375,14 +396,10 @@ impl Ring {
         }
     }
 
-    /// When the table has to be looked at for operations past their deadline; `u64::MAX`: never.
-    pub(crate) fn next_deadline_ns(&self) -> u64 {
-        self.inner.borrow().next_deadline_ns
-    }
-
     /// Tells the futures of operations past their deadline, and asks the kernel to cancel them.
     ///
-    /// Deadlines are far and operations short, so this runs about once per drive time-out, not once per operation.
+    /// Deadlines are far and operations short, so the table is looked through about once per drive time-out, not once
+    /// per operation, and the ring has one timer for the first deadline.
     pub(crate) fn expire(&self, now_ns: u64) {
         let mut wakers: SmallVec<[Waker; 8]> = SmallVec::new();
         {
@@ -460,10 +477,14 @@ pub(crate) fn take_fd(result: i32) -> OwnedFd {
 }
 
 fn not_registered(error: &std::io::Error) {
-    tracing::info!(
-        %error,
-        "I/O memory is not registered with the ring (RLIMIT_MEMLOCK or an old kernel): each command maps its buffers"
-    );
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        tracing::info!(
+            %error,
+            "not all I/O memory is registered with the ring (RLIMIT_MEMLOCK, or an old kernel): commands map their \
+             buffers one by one (said once)"
+        );
+    });
 }
 
 impl Inner {
@@ -478,7 +499,10 @@ impl Inner {
             if unsafe { self.uring.submission().push(entry) }.is_ok() {
                 return;
             }
-            // A full queue empties with one submission; the kernel may be short of memory for a moment.
+            // A full queue empties with one submission, unless the kernel is short of memory for a moment, or the
+            // completion queue has overflowed: then that is emptied first.
+            let Self { uring, stash, .. } = self;
+            stash.extend(uring.completion().map(|entry| (entry.user_data(), entry.result(), entry.flags())));
             match self.uring.submit() {
                 Ok(_) => {}
                 Err(error)
@@ -491,6 +515,20 @@ impl Inner {
             tries += 1;
             assert!(tries < 10_000, "the kernel takes no more entries into the ring");
         }
+    }
+
+    /// Sees to it that the kernel wakes the lane at the first deadline.
+    fn arm_timer(&mut self) {
+        if self.next_deadline_ns >= self.timer_ns {
+            return;
+        }
+        self.timer_ns = self.next_deadline_ns;
+        *self.timer = Timespec::from(Duration::from_nanos(self.timer_ns));
+        let entry =
+            opcode::Timeout::new(&raw const *self.timer).flags(TimeoutFlags::ABS).build().user_data(TIMER);
+        // SAFETY: the kernel copies the time when the entry is submitted (FEAT_SUBMIT_STABLE), and the box lives as
+        // long as the ring. A timer armed before may still be queued: it then fires at the new, earlier time, too.
+        unsafe { self.push(&entry) };
     }
 
     fn cancel(&mut self, user_data: u64) {

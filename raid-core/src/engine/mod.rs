@@ -82,6 +82,12 @@ impl<E: Env> Group<E> {
         &self.0.env
     }
 
+    /// Takes the current view over now instead of with the next request, so that an idle lane lets go of the drives of
+    /// members that were dropped.
+    pub fn refresh(&self) {
+        drop(self.lane_view());
+    }
+
     /// What all lanes share.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {

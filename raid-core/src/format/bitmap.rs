@@ -32,6 +32,8 @@ pub const DAEMON_SLEEP_S: u32 = 5;
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
 const CHUNK_BYTES_USUAL: u64 = 64 << 20;
 const CHUNK_BYTES_MAX: u64 = 1 << 31;
+/// Most bits we read (32 MiB of them): what a drive says must not make us allocate without bound.
+const BITS_MAX: u64 = 1 << 28;
 /// A group of less than this many usual chunks gets smaller ones, so that a crash of a small group resyncs little.
 const BITS_WANTED: u64 = 4096;
 
@@ -156,6 +158,9 @@ impl BitmapHeader {
         }
         if header.nodes != 0 {
             return Err(BitmapError::Invalid("it belongs to a cluster"));
+        }
+        if header.bits() > BITS_MAX {
+            return Err(BitmapError::Invalid("it covers more chunks than any group has"));
         }
         Ok(header)
     }
@@ -401,7 +406,7 @@ mod tests {
                 put(&mut bytes, 4, &BITMAP_VERSION.to_le_bytes());
             }
             if let Ok(header) = BitmapHeader::decode(&bytes) {
-                let _ = header.len_bytes();
+                prop_assert!(header.len_bytes() <= (BITS_MAX / 8) + 256);
                 let again = BitmapHeader::decode(&header.encode());
                 prop_assert_eq!(again, Ok(header));
             }

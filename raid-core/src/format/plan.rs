@@ -25,8 +25,8 @@ use super::bitmap::{AREA_BYTES, BitmapHeader, Bits, choose_chunk_bytes, sync_byt
 use super::bytes::{round_down, round_up};
 use super::sums::{Sums, human, sums};
 use super::superblock::{
-    FEATURE_BITMAP, IN_SYNC, LAYOUT_LEFT_SYMMETRIC, LAYOUT_NEAR_2, MD_SECTOR_BYTES, MdRole, ROLES_ON_CREATE,
-    SUPERBLOCK_SLOT_BYTES, SUPERBLOCK_START, Superblock, sectors,
+    FEATURE_BITMAP, IN_SYNC, LAYOUT_LEFT_SYMMETRIC, LAYOUT_NEAR_2, LAYOUT_STRIPED, MD_SECTOR_BYTES, MdRole,
+    ROLES_ON_CREATE, SUPERBLOCK_SLOT_BYTES, SUPERBLOCK_START, Superblock, sectors,
 };
 use crate::geometry::{Geometry, Level, MEMBERS_MAX};
 use crate::units::{BlockSize, DriveOffset, Slot, Uuid};
@@ -307,7 +307,8 @@ impl Plan {
             ctime: new.created_unix_s & ((1 << 40) - 1),
             level: i32::from(level.number()),
             layout: match level {
-                Level::Raid0 | Level::Raid1 => 0,
+                Level::Raid0 => LAYOUT_STRIPED,
+                Level::Raid1 => 0,
                 Level::Raid5 | Level::Raid6 => LAYOUT_LEFT_SYMMETRIC,
                 Level::Raid10 => LAYOUT_NEAR_2,
             },

@@ -11,7 +11,7 @@
 use core::fmt;
 
 use super::bytes::{array, i32_le, put, u16_le, u32_le, u64_le};
-use crate::geometry::{Level, MEMBERS_MAX};
+use crate::geometry::{Geometry, Level, MEMBERS_MAX};
 use crate::units::{Slot, Uuid, u64_of};
 
 /// Where the superblock lies on a drive, in bytes.
@@ -56,6 +56,8 @@ pub const FEATURE_MULTIPLE_PPLS: u32 = 2048;
 /// `layout` of RAID 0 says how zones are laid out.
 pub const FEATURE_RAID0_LAYOUT: u32 = 4096;
 
+/// `layout` of RAID 0 as mdadm writes it for members of one size; without its feature bit kernels do not look at it.
+pub const LAYOUT_STRIPED: u32 = 1;
 /// `layout` of left-symmetric RAID 5 and RAID 6.
 pub const LAYOUT_LEFT_SYMMETRIC: u32 = 2;
 /// `layout` of near-2 RAID 10.
@@ -160,7 +162,7 @@ pub struct Superblock {
     pub ctime: u64,
     /// md's level number; see [`Level::from_number`].
     pub level: i32,
-    /// 0 for RAID 0 and 1, [`LAYOUT_LEFT_SYMMETRIC`], [`LAYOUT_NEAR_2`], or one we refuse.
+    /// [`LAYOUT_STRIPED`], 0 on RAID 1, [`LAYOUT_LEFT_SYMMETRIC`], [`LAYOUT_NEAR_2`], or one we refuse.
     pub layout: u32,
     /// Sectors used of each member, a multiple of the chunk; 0 on RAID 0.
     pub size: u64,
@@ -308,7 +310,7 @@ impl Superblock {
             return unsupported("padding in use, by a feature newer than this warpraid".to_owned());
         }
         let superblock = Self::decode_fields(bytes, roles);
-        if superblock.super_offset * MD_SECTOR_BYTES != SUPERBLOCK_START {
+        if superblock.super_offset != SUPERBLOCK_START / MD_SECTOR_BYTES {
             let at = superblock.super_offset;
             return unsupported(format!("superblock belongs at sector {at}, metadata 1.2 has it at 8"));
         }
@@ -463,7 +465,24 @@ impl Superblock {
             Level::Raid5 | Level::Raid6 => self.layout == LAYOUT_LEFT_SYMMETRIC,
             Level::Raid10 => self.layout == LAYOUT_NEAR_2,
         };
-        (!fits).then(|| format!("{level} layout {:#x} is not one we serve", self.layout))
+        if !fits {
+            return Some(format!("{level} layout {:#x} is not one we serve", self.layout));
+        }
+        self.shape_obstacle(level)
+    }
+
+    /// Sizes and numbers no group of ours can have. They bound every later sum of offsets.
+    fn shape_obstacle(&self, level: Level) -> Option<String> {
+        const SECTORS_MAX: u64 = 1 << 47;
+        let is_bounded = self.data_offset <= SECTORS_MAX && self.data_size <= SECTORS_MAX;
+        if !is_bounded || self.size > self.data_size {
+            let (at, len, size) = (self.data_offset, self.data_size, self.size);
+            return Some(format!("{size} sectors used of {len} from sector {at} is impossible"));
+        }
+        let members = u8::try_from(self.raid_disks).unwrap_or(u8::MAX);
+        let chunk = u32::try_from(self.chunk_bytes()).unwrap_or(u32::MAX);
+        let shape = Geometry::new(level, members, chunk, self.member_bytes());
+        shape.is_err().then(|| format!("{level} of {members} slots and chunk {chunk} is not one we serve"))
     }
 
     /// Bytes of each member the group uses: `size`, or on RAID 0 the data area.
@@ -559,20 +578,30 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_decode_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..5000), magic: bool) {
-            if magic && bytes.len() >= 8 {
+        fn no_bytes_make_decode_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..5000), fix in 0u8..3) {
+            if fix > 0 && bytes.len() >= 256 {
                 put(&mut bytes, 0, &MD_MAGIC.to_le_bytes());
                 put(&mut bytes, 4, &1u32.to_le_bytes());
             }
-            if let Ok(superblock) = Superblock::decode(&bytes) {
-                prop_assert!(superblock.obstacle().is_some() || Level::from_number(superblock.level).is_some());
+            if fix > 1 && bytes.len() >= SUPERBLOCK_SLOT_BYTES {
+                // Sound in all but the meaning of the fields.
+                put(&mut bytes, 12, &[0; 4]);
+                put(&mut bytes, 220, &128u32.to_le_bytes());
+                bytes[228..256].fill(0);
+                let sum = checksum(&bytes[..512]);
+                put(&mut bytes, CHECKSUM_AT, &sum.to_le_bytes());
             }
+            let decoded = Superblock::decode(&bytes);
+            prop_assert!(fix > 1 || decoded.is_err(), "noise has no sound checksum");
         }
 
         /// Sound checksum over noise: every accessor copes with whatever the fields say.
         #[test]
         fn no_fields_make_an_accessor_panic(superblock in arbitrary()) {
-            let _ = (superblock.role(), superblock.name(), superblock.obstacle());
+            let _ = (superblock.role(), superblock.name());
+            if superblock.obstacle().is_none() {
+                prop_assert!(superblock.member_bytes() <= 1 << 56);
+            }
             let _ = (superblock.bad_blocks_range(), superblock.bitmap_start());
             let _ = (superblock.member_bytes(), superblock.chunk_bytes());
         }
@@ -608,6 +637,34 @@ mod tests {
         assert_eq!(superblock.name(), "tank");
         superblock.set_name = set_name("a-host-with-a-long-name", "a-group-with-a-long-name");
         assert_eq!(superblock.name(), "a-group-with-a-long-name");
+    }
+
+    #[test]
+    fn obstacles_name_what_is_in_the_way() {
+        let mut sound = Superblock::decode_fields(&[0; SUPERBLOCK_SLOT_BYTES], ROLES_ON_CREATE);
+        (sound.level, sound.layout, sound.raid_disks, sound.chunksize) = (5, LAYOUT_LEFT_SYMMETRIC, 4, 128);
+        (sound.data_offset, sound.data_size, sound.size) = (2048, 10_240, 10_240);
+        assert_eq!(sound.obstacle(), None);
+        let with = |change: &dyn Fn(&mut Superblock)| {
+            let mut superblock = sound.clone();
+            change(&mut superblock);
+            superblock.obstacle().unwrap()
+        };
+        assert!(with(&|sb| sb.feature_map = FEATURE_RESHAPE).contains("reshape"));
+        assert!(with(&|sb| sb.feature_map = FEATURE_PPL).contains("partial parity log"));
+        assert!(with(&|sb| sb.feature_map = FEATURE_JOURNAL).contains("journal"));
+        assert!(with(&|sb| sb.feature_map = FEATURE_CLUSTERED).contains("clustered"));
+        assert!(with(&|sb| sb.feature_map = FEATURE_REPLACEMENT).contains("replacement"));
+        assert!(with(&|sb| sb.feature_map = 1 << 20).contains("0x100000"));
+        assert!(with(&|sb| sb.level = -1).contains("level -1"));
+        assert!(with(&|sb| sb.layout = 18).contains("0x12"));
+        assert!(with(&|sb| sb.size = sb.data_size + 1).contains("impossible"));
+        assert!(with(&|sb| sb.data_size = u64::MAX).contains("impossible"));
+        assert!(with(&|sb| sb.data_offset = u64::MAX).contains("impossible"));
+        assert!(with(&|sb| sb.chunksize = 96).contains("chunk 49152"));
+        assert!(with(&|sb| sb.raid_disks = 2).contains("2 slots"));
+        let odd_pairs = |sb: &mut Superblock| (sb.level, sb.layout, sb.raid_disks) = (10, LAYOUT_NEAR_2, 3);
+        assert!(with(&odd_pairs).contains("3 slots"));
     }
 
     #[test]

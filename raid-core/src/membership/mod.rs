@@ -1,63 +1,39 @@
 //! Membership: which members are current, and how a new view becomes durable (SAFETY M1 to M8).
+//!
+//! | file | what |
+//! |---|---|
+//! | `observe` | what lies on one drive |
+//! | `decide`, `refusal` | who is current, or why the group does not start; pure |
+//! | `lifecycle` | start, stop, delete, undelete |
+//! | `create` | create a group, prepare a replacement, wipe |
+//! | `publish` | a view becomes durable (M2); rebuild cursor and bad-block log |
+//! | `meta` | what all of these write, and in which form |
+//!
+//! Every way to a running group is observe, decide, start, also right after create: there is one path to be right.
 
-use core::ops::Range;
+mod create;
+mod decide;
+mod io;
+mod lifecycle;
+mod meta;
+mod observe;
+mod publish;
+mod refusal;
+mod turn;
 
-use crate::ports::{Env, IoError};
-use crate::units::Slot;
-use crate::view::View;
+pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
+pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};
+pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
+pub use meta::{Identity, Persistent};
+pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
+pub use publish::{next_epoch, publish, store_bad_blocks, store_cursor};
+pub use refusal::{LeftOut, Lost, Refusal};
 
 /// What the metadata of a group holds beside its view: identity, level, chain of epochs.
 #[derive(Debug)]
 pub enum GroupMeta {
     /// A group that lives in memory only (benchmarks over null and RAM drives): publishing does nothing.
     Volatile,
-}
-
-/// Makes `view` durable on every member it lists as in sync or rebuilding: extension copy, then md superblock, both FUA
-/// (SAFETY M2, step 2). Returns the members that failed to take it; the caller drops them by a further epoch.
-pub async fn publish<E: Env>(
-    _env: &E,
-    meta: &GroupMeta,
-    _view: &View,
-    _drives: &[Option<E::Drive>],
-) -> Vec<(Slot, IoError)> {
-    match meta {
-        GroupMeta::Volatile => Vec::new(),
-    }
-}
-
-/// Makes the bad-block list of a slot's member durable (SAFETY S6). `ranges` are bytes of the member's data area, in
-/// order, disjoint.
-///
-/// # Errors
-/// The member's error; the caller drops the member.
-pub async fn store_bad_blocks<E: Env>(
-    _env: &E,
-    meta: &GroupMeta,
-    _view: &View,
-    _slot: Slot,
-    _ranges: &[Range<u64>],
-    _drives: &[Option<E::Drive>],
-) -> Result<(), IoError> {
-    match meta {
-        GroupMeta::Volatile => Ok(()),
-    }
-}
-
-/// Makes the low-water mark of a rebuild durable on its target: everything below `cursor_bytes` of the member's data area
-/// was written and flushed before this call (SAFETY S3).
-///
-/// # Errors
-/// The member's error; the caller drops the member.
-pub async fn store_cursor<E: Env>(
-    _env: &E,
-    meta: &GroupMeta,
-    _view: &View,
-    _slot: Slot,
-    _cursor_bytes: u64,
-    _drives: &[Option<E::Drive>],
-) -> Result<(), IoError> {
-    match meta {
-        GroupMeta::Volatile => Ok(()),
-    }
+    /// A group whose members carry its metadata.
+    Persistent(Box<Persistent>),
 }

@@ -75,7 +75,7 @@ impl CpuParity {
     }
 
     /// An engine with the kernel that is fastest by `now_ns`, a monotonic clock in nanoseconds (core has none of its
-    /// own). Takes a few hundred microseconds.
+    /// own). Takes about a millisecond.
     #[must_use]
     pub fn fastest(now_ns: impl Fn() -> u64) -> Self {
         let fastest = available().into_iter().min_by_key(|&kernel| trial_ns(kernel, &now_ns));

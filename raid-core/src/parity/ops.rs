@@ -290,8 +290,9 @@ fn verify(kernel: &dyn Kernel, job: &ParityJob) -> Result<Verdict, &'static str>
 
 /// SAFETY S8: a column is named only if it alone explains every differing byte of the whole block. With syndromes
 /// `sp` and `sq` (stored + computed), data block z wrong by e gives `sp = e` and `sq = g^z e`, so each differing byte
-/// names exactly one column, or none (an exponent that is no data index). Two wrong columns are taken for one only if at
-/// every byte they differ in just the ratio of a third: certain for no caller, which is why S8 asks for more.
+/// names exactly one column, or none (an exponent that is no data index). Two wrong columns pass for one only if at every
+/// differing byte their syndromes add up to those of one and the same third column: that is why S8 asks for more than
+/// this verdict before anything is repaired.
 fn locate(kernel: &dyn Kernel, job: &ParityJob) -> Result<Verdict, &'static str> {
     let stored = Stored::of(job)?;
     let (Some(stored_p), Some(stored_q)) = (stored.p, stored.q) else {

@@ -5,9 +5,14 @@
 //! check.
 
 pub mod error;
+pub mod http;
 pub mod model;
+pub mod names;
+pub mod openapi;
 pub mod options;
 pub mod request;
+pub mod routes;
+pub mod sockets;
 
 use core::future::Future;
 

@@ -23,10 +23,11 @@ macro_rules! documents {
     ($($name:ty = $text:literal,)*) => {
         $(impl Document for $name { const NAME: &'static str = $text; })*
 
-        /// Name and JSON schema of every document, for the files in `docs/schemas`.
+        /// Name and JSON schema (of the whole envelope) of every document: the files in `docs/schemas`.
         #[must_use]
         pub fn document_schemas() -> Vec<(&'static str, schemars::Schema)> {
-            vec![$(($text, schemars::schema_for!(Envelope<$name>)),)*]
+            let settings = || schemars::generate::SchemaSettings::draft2020_12().for_serialize();
+            vec![$(($text, settings().into_generator().into_root_schema_for::<Envelope<$name>>()),)*]
         }
     };
 }
@@ -207,14 +208,8 @@ pub enum Journal {
 /// Errors counted since the daemon started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorCountsDoc {
-    /// Reads that failed.
-    pub reads: u64,
-    /// Writes, flushes and zeroes that failed.
-    pub writes: u64,
-    /// Commands without an answer in time.
-    pub timeouts: u64,
-    /// Blocks repaired by rewriting them.
-    pub repairs: u64,
+    /// Commands to the drive that failed.
+    pub commands: u64,
 }
 
 /// What a long operation is.

@@ -192,6 +192,15 @@ pub struct DriveFail {
     pub dry_run: bool,
 }
 
+/// Which disks to list.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DisksOf {
+    /// Only those of this group.
+    #[serde(default)]
+    pub group: Option<String>,
+}
+
 /// Cuts a disk from a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,1 +1,311 @@
 //! The daemon: groups, lanes and their life from start to stop.
+//!
+//! | file | what |
+//! |---|---|
+//! | `host` | what lanes share: open drives, witness files, randomness |
+//! | `state` | the state folder: lock, hints, exposures to restore |
+//! | `drives`, `look` | drives by name, and what lies on them |
+//! | `start` | observe, decide, start: the one way to a running group |
+//! | `groups` | create, assemble, stop, delete, undelete, replace |
+//! | `disks`, `extent` | disks of a group, their table, their exposure |
+//! | `sweeps`, `jobs` | rebuild, resync and check; progress |
+//! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
+//! | `examine` | a drive without a daemon |
+//! | `api` | the verbs, in terms of the above |
+//!
+//! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
+//! [`crate::lane::on_lane`]. One lifecycle change at a time (`change`): verbs that create, start, stop or delete take it.
+
+mod api;
+mod disks;
+mod drives;
+mod examine;
+mod extent;
+mod groups;
+pub mod host;
+mod jobs;
+mod lane_ops;
+mod look;
+mod running;
+mod start;
+mod state;
+pub mod status;
+mod sweeps;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nvme_backend::{ArenaConfig, LaneConfig, Remote, start_lane};
+use parking_lot::RwLock;
+use raid_core::engine::SCRATCH_BYTES_MAX;
+use raid_core::membership::{Decision, Policy};
+use raid_core::ports::DriveKey;
+use raid_core::units::{LaneId, Slot, Uuid};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::host::Host;
+use self::running::Running;
+use self::state::{StateDir, StateError};
+use crate::control::sockets::Sockets;
+use crate::control::{ApiError, ErrorCode, ServeOptions, http};
+use crate::lane;
+use crate::nbd::Limits;
+
+pub use examine::examine;
+
+/// Buffer memory of one lane unless the operator sets a bound.
+const LANE_BYTES_DEFAULT: u64 = 64 << 20;
+/// Smallest buffer memory of one lane: a request, the largest scratch need of the engine, metadata.
+const LANE_BYTES_MIN: u64 = 8 * (1 << 20) + SCRATCH_BYTES_MAX + METADATA_BYTES;
+const METADATA_BYTES: u64 = 4 << 20;
+/// Most lanes by default; more is for `--lanes`.
+const LANES_DEFAULT_MAX: usize = 16;
+/// How long a group whose members are not all there is waited for at start (SAFETY M4).
+const ASSEMBLE_WAIT: Duration = Duration::from_secs(5);
+
+/// The daemon.
+pub struct Daemon {
+    host: Arc<Host>,
+    state: StateDir,
+    options: ServeOptions,
+    lanes: Vec<Remote>,
+    memory_bytes: u64,
+    started_unix_s: u64,
+    groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
+    nbd: disks::Nbd,
+    change: tokio::sync::Mutex<()>,
+}
+
+/// The daemon is stopping.
+fn stopping() -> ApiError {
+    ApiError::new(ErrorCode::ShuttingDown, "the daemon is stopping")
+}
+
+fn io_failed(what: &str, error: &dyn core::fmt::Display) -> ApiError {
+    ApiError::new(ErrorCode::Io, format!("{what}: {error}")).hint("warpraid status shows the drives")
+}
+
+fn start_failed(message: impl core::fmt::Display) -> ApiError {
+    ApiError::new(ErrorCode::DaemonStart, message.to_string())
+}
+
+/// Splits a lane's buffer memory over its pools.
+fn arena_of(lane_bytes: u64) -> ArenaConfig {
+    let rest = lane_bytes - METADATA_BYTES;
+    let scratch_bytes = (rest * 2 / 5).max(SCRATCH_BYTES_MAX);
+    ArenaConfig {
+        request_bytes: rest - scratch_bytes,
+        scratch_bytes,
+        metadata_bytes: METADATA_BYTES,
+        ..ArenaConfig::default()
+    }
+}
+
+/// Lanes, each on its own thread.
+struct Lanes {
+    remotes: Vec<Remote>,
+    threads: Vec<JoinHandle<()>>,
+    memory_bytes: u64,
+}
+
+impl Lanes {
+    fn start(options: &ServeOptions, host: &Arc<Host>) -> Result<Self, ApiError> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = options.lanes.map_or(cpus.min(LANES_DEFAULT_MAX), usize::from);
+        if count == 0 {
+            return Err(ApiError::new(ErrorCode::UsageInvalid, "--lanes 0: at least one lane is needed"));
+        }
+        let lanes = raid_core::units::u64_of(count);
+        let lane_bytes = options.memory_bytes.map_or(LANE_BYTES_DEFAULT, |bytes| bytes / lanes);
+        if lane_bytes < LANE_BYTES_MIN {
+            let message = format!(
+                "--memory is too small: {count} lanes need at least {} bytes",
+                LANE_BYTES_MIN * lanes
+            );
+            return Err(
+                ApiError::new(ErrorCode::UsageInvalid, message).hint("give more memory or fewer --lanes")
+            );
+        }
+        let mut started = Self { remotes: Vec::new(), threads: Vec::new(), memory_bytes: lane_bytes * lanes };
+        for number in 0..count {
+            let id = LaneId(u16::try_from(number).map_err(start_failed)?);
+            let cpu = (count > 1 && number < cpus).then_some(number);
+            let config = LaneConfig { id, cpu, arena: arena_of(lane_bytes), ..LaneConfig::default() };
+            match start_lane(config) {
+                Ok((remote, thread)) => {
+                    lane::install(&remote, Arc::clone(host));
+                    started.remotes.push(remote);
+                    started.threads.push(thread);
+                }
+                Err(error) => {
+                    started.stop();
+                    return Err(start_failed(error));
+                }
+            }
+        }
+        Ok(started)
+    }
+
+    fn stop(self) {
+        for remote in &self.remotes {
+            remote.stop();
+        }
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a lane panicked");
+            }
+        }
+    }
+}
+
+/// Runs the daemon until it is told to stop (SIGTERM, SIGINT).
+///
+/// # Errors
+/// What kept it from starting; once it serves, nothing but the end.
+pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
+    let state = StateDir::open(&options.state_dir).map_err(|error| match &error {
+        StateError::Locked { .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
+            .hint("use the running daemon, or another --state-dir"),
+        StateError::Io { .. } => start_failed(&error),
+    })?;
+    let sockets = Sockets::open(&options.socket)?;
+    let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
+    let lanes = Lanes::start(&options, &host)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let daemon = Arc::new(Daemon {
+        host: Arc::clone(&host),
+        state,
+        options,
+        lanes: lanes.remotes.clone(),
+        memory_bytes: lanes.memory_bytes,
+        started_unix_s: host::unix_seconds(),
+        groups: RwLock::default(),
+        nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
+        change: tokio::sync::Mutex::default(),
+    });
+    let result = runtime.block_on(daemon.run(&sockets));
+    drop(runtime);
+    lanes.stop();
+    host.stop();
+    result
+}
+
+impl Daemon {
+    async fn run(self: &Arc<Self>, sockets: &Sockets) -> Result<(), ApiError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(start_failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(start_failed)?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminate.recv() => tracing::info!("stopping (SIGTERM)"),
+                _ = interrupt.recv() => tracing::info!("stopping (SIGINT)"),
+            }
+        };
+        if self.options.assemble {
+            self.assemble_known().await;
+        }
+        tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
+        let result = http::serve(Arc::new(api::Api(Arc::clone(self))), sockets, stop).await;
+        let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
+        for group in running {
+            if let Err(error) = self.stop_group(&group, true).await {
+                tracing::error!(group = group.name(), %error, "the group could not be stopped cleanly");
+            }
+        }
+        result
+    }
+
+    /// Starts every group that the drives of this host carry; those short of members after a wait.
+    async fn assemble_known(self: &Arc<Self>) {
+        let change = self.change.lock().await;
+        let deadline = tokio::time::Instant::now() + ASSEMBLE_WAIT;
+        loop {
+            let waited = tokio::time::Instant::now() >= deadline;
+            let is_waiting = self.assemble_round(waited).await;
+            if !is_waiting || waited {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        drop(change);
+        self.restore_exposures().await;
+    }
+
+    /// One look at all known drives; true if a group waits for members.
+    async fn assemble_round(self: &Arc<Self>, waited: bool) -> bool {
+        let paths = self.known_paths();
+        let looked = match self.take_members(&paths, |looked| looked.seen.group().is_some()).await {
+            Ok(looked) => looked,
+            Err(error) => {
+                tracing::error!(%error, "cannot look for groups");
+                return false;
+            }
+        };
+        let groups: std::collections::BTreeSet<Uuid> =
+            looked.iter().filter_map(|one| one.seen.group()).collect();
+        let mut is_waiting = false;
+        for uuid in groups {
+            let (mine, _): (Vec<_>, Vec<_>) =
+                looked.iter().cloned().partition(|one| one.seen.group() == Some(uuid));
+            let keys: Vec<DriveKey> = mine.iter().map(|one| one.key).collect();
+            if self.is_running(uuid) {
+                self.release(keys).await;
+                continue;
+            }
+            let policy = Policy { waited, ..Policy::default() };
+            let decided = self.decide(uuid, mine, policy);
+            match decided.decision {
+                Decision::Start(plan) => {
+                    if let Err(error) = self.start_planned(*plan, decided.looked, false).await {
+                        tracing::error!(%error, "group not started");
+                    }
+                    continue;
+                }
+                Decision::WaitFor { missing } => {
+                    is_waiting = true;
+                    tracing::info!(group = %uuid, missing = missing.len(), "waiting for members");
+                }
+                Decision::Refuse(refusal) => {
+                    // Members may still come; after the wait the refusal is the answer.
+                    is_waiting = true;
+                    if waited {
+                        tracing::error!("{}", start::refused(&uuid.to_string(), &refusal));
+                    }
+                }
+            }
+            self.release(keys).await;
+        }
+        is_waiting
+    }
+
+    /// The running group whose member is the drive at this path.
+    fn member_at(&self, path: &Path) -> Option<(Arc<Running>, Slot, DriveKey)> {
+        let key = self.host.key_of_path(path)?;
+        let groups = self.groups.read();
+        groups.values().find_map(|group| group.slot_of(key).map(|slot| (Arc::clone(group), slot, key)))
+    }
+
+    /// The running group of this name or uuid.
+    fn running(&self, name: &str) -> Option<Arc<Running>> {
+        let uuid = Uuid::parse(name);
+        let groups = self.groups.read();
+        let by_name = |group: &&Arc<Running>| {
+            raid_core::names::same_name(group.name(), name) || uuid == Some(group.uuid)
+        };
+        groups.values().find(by_name).cloned()
+    }
+
+    /// The running group of this name or uuid.
+    ///
+    /// # Errors
+    /// `group.not.found`.
+    fn need_running(&self, name: &str) -> Result<Arc<Running>, ApiError> {
+        self.running(name).ok_or_else(|| {
+            ApiError::new(ErrorCode::GroupNotFound, format!("no group {name:?} is running")).hint(
+                "warpraid group list shows the groups; warpraid group assemble starts one from its drives",
+            )
+        })
+    }
+}

@@ -17,7 +17,7 @@ use super::host::replace_file;
 
 /// One exposure to restore at start.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct SavedExposure {
+pub(super) struct SavedExposure {
     /// Where: `unix:PATH` or `tcp:ADDR:PORT`.
     pub address: String,
     /// Whether writes are refused.
@@ -34,7 +34,7 @@ struct Saved {
 }
 
 /// The state folder, locked.
-pub struct StateDir {
+pub(super) struct StateDir {
     path: PathBuf,
     saved: Mutex<Saved>,
     /// Held for its lock.
@@ -43,7 +43,7 @@ pub struct StateDir {
 
 /// Why the state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub(super) enum StateError {
     /// Another daemon has it.
     #[error("another warpraid daemon (pid {pid}) uses the state folder {path}")]
     Locked {

@@ -1,0 +1,389 @@
+//! The command line: `warpraid NOUN VERB`. The one source of help, usage errors and completions.
+//!
+//! Names, sizes and levels arrive as text and are checked afterwards by [`crate::units`] and
+//! [`server::control::names`], so that their errors carry their own codes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::demo::DemoArgs;
+use crate::output::Format;
+
+const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 refused for safety, 4 not found, 5 daemon unreachable, \
+6 not permitted, 7 busy. `health` has its own: 0 ok, 1 warning, 2 critical, 3 unknown.\n\n\
+Example:\n  warpraid status\n  warpraid demo";
+
+/// Software RAID for NVMe, in userspace: drives become groups, groups are cut into disks, disks are served.
+#[derive(Parser, Debug)]
+#[command(name = "warpraid", version, after_help = EXIT_CODES, disable_help_subcommand = false)]
+pub(crate) struct Cli {
+    /// How results are printed
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value_t = Format::Human)]
+    pub(crate) output: Format,
+    /// The daemon's socket [default: /run/warpraid/admin.sock, or in XDG_RUNTIME_DIR as a user]
+    #[arg(long, global = true, env = "WARPRAID_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub(crate) socket: Option<PathBuf>,
+    /// What is logged to stderr, e.g. `debug` or `server=debug` (or RUST_LOG)
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Am I safe, why not, what do I type
+    #[command(after_help = "Example:\n  warpraid status\n  warpraid status -o json | jq '.data.problems'")]
+    Status,
+    /// Health as an exit code: 0 ok, 1 warning, 2 critical, 3 unknown
+    #[command(after_help = "Example:\n  warpraid health || mail -s 'storage' root")]
+    Health,
+    /// Drives: what can be a member
+    #[command(subcommand, after_help = "Example:\n  warpraid drive list")]
+    Drive(DriveVerb),
+    /// Groups: RAID sets over drives
+    #[command(subcommand, after_help = "Example:\n  warpraid group list")]
+    Group(GroupVerb),
+    /// Disks: virtual disks cut from a group
+    #[command(subcommand, after_help = "Example:\n  warpraid disk list")]
+    Disk(DiskVerb),
+    /// Read what lies on a drive, without a daemon and without writing
+    #[command(after_help = "Example:\n  warpraid examine /dev/nvme0n1")]
+    Examine(ExamineArgs),
+    /// Run the daemon
+    #[command(
+        after_help = "Example:\n  warpraid serve --state-dir /var/lib/warpraid --socket /run/warpraid/admin.sock"
+    )]
+    Serve(ServeArgs),
+    /// Show it all on six files: RAID 6, two disks over NBD, two drives failed under load, rebuilt, verified
+    #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
+    Demo(DemoArgs),
+    /// Print completions for a shell
+    #[command(
+        after_help = "Example:\n  warpraid completions bash > /usr/share/bash-completion/completions/warpraid"
+    )]
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// For verbs that write.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Writes {
+    /// Ask nothing; needed for destructive verbs where stdin is not a terminal
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Only say what would be done; write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum DriveVerb {
+    /// All drives, and what they are to us
+    #[command(after_help = "Example:\n  warpraid drive list")]
+    List,
+    /// One drive, and what lies on it
+    #[command(after_help = "Example:\n  warpraid drive show /dev/nvme0n1")]
+    Show {
+        /// Path, serial or device uuid
+        drive: String,
+    },
+    /// Take every signature off a drive that no running group uses
+    #[command(
+        after_help = "Example:\n  warpraid drive wipe /dev/nvme0n1 --dry-run\n  warpraid drive wipe /dev/nvme0n1 --yes --expect-uuid S4X9NF0M123456"
+    )]
+    Wipe {
+        /// Path, serial or device uuid
+        drive: String,
+        /// The drive's serial, or the uuid of what lies on it; without a terminal this is needed
+        #[arg(long, value_name = "SERIAL|UUID")]
+        expect_uuid: Option<String>,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Drop a member as if its drive had failed
+    #[command(after_help = "Example:\n  warpraid drive fail /dev/nvme0n1 --dry-run")]
+    Fail {
+        /// Path, serial or device uuid
+        drive: String,
+        /// Also where the group goes offline by it
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Shape {
+    /// RAID level: 0, 1, 5, 6 or 10
+    #[arg(long, short, value_name = "LEVEL")]
+    pub(crate) level: String,
+    /// Bytes per drive and stripe, a power of two up to 1M; none on RAID 1 [default: 64K]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) chunk: Option<String>,
+    /// Paths or serials, in slot order
+    #[arg(required = true, value_name = "DRIVE")]
+    pub(crate) drives: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum InitArg {
+    /// Compute redundancy in the background, while the group serves
+    Sync,
+    /// Zero the drives first
+    Zero,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum WaitArg {
+    /// No member missing or being rebuilt
+    Rebuilt,
+    /// No region out of sync
+    Synced,
+    /// Both
+    Healthy,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum GroupVerb {
+    /// What a group would be: raw, parity, metadata, usable, and the arithmetic; writes nothing
+    #[command(after_help = "Example:\n  warpraid group plan --level 6 /dev/nvme{0..7}n1")]
+    Plan {
+        #[command(flatten)]
+        shape: Shape,
+    },
+    /// Make a group of blank drives: all or nothing
+    #[command(
+        after_help = "Example:\n  warpraid group create tank --level 6 /dev/nvme{0..7}n1 --dry-run\n  warpraid group create tank --level 6 /dev/nvme{0..7}n1 --yes"
+    )]
+    Create {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        shape: Shape,
+        /// How it gets its redundancy
+        #[arg(long, value_enum, default_value_t = InitArg::Sync)]
+        init: InitArg,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// All groups
+    #[command(after_help = "Example:\n  warpraid group list")]
+    List,
+    /// One group, member by member
+    #[command(after_help = "Example:\n  warpraid group show tank")]
+    Show {
+        /// Name or uuid
+        group: String,
+    },
+    /// Stop a group cleanly
+    #[command(after_help = "Example:\n  warpraid group stop tank")]
+    Stop {
+        /// Name or uuid
+        group: String,
+        /// Disconnect clients of its disks first
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Start a group from what lies on its drives
+    #[command(
+        after_help = "Example:\n  warpraid group assemble tank\n  warpraid group assemble tank disk0.img disk1.img disk2.img\n  warpraid group assemble --all"
+    )]
+    Assemble(AssembleArgs),
+    /// Delete a group; undelete works until a member is reused
+    #[command(
+        after_help = "Example:\n  warpraid group delete tank --dry-run\n  warpraid group delete tank --yes --expect-uuid 01234567-89ab-4def-bedc-ba9876543210"
+    )]
+    Delete {
+        /// Name or uuid
+        group: String,
+        /// The group's uuid, to be sure; without a terminal this is needed
+        #[arg(long, value_name = "UUID")]
+        expect_uuid: Option<String>,
+        /// Disconnect clients of its disks first
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Bring a deleted group back
+    #[command(after_help = "Example:\n  warpraid group undelete tank")]
+    Undelete {
+        /// Name or uuid it had
+        group: String,
+        /// Drives to look at beside the known ones
+        #[arg(value_name = "DRIVE")]
+        drives: Vec<String>,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Put a new drive in a member's place and rebuild it
+    #[command(after_help = "Example:\n  warpraid group replace tank --slot 3 /dev/nvme9n1")]
+    Replace {
+        /// Name or uuid
+        group: String,
+        /// Slot of the old member
+        #[arg(long, value_name = "N", required_unless_present = "old", conflicts_with = "old")]
+        slot: Option<u8>,
+        /// The old member: path, serial or device uuid
+        #[arg(long, value_name = "DRIVE")]
+        old: Option<String>,
+        /// The new drive: path or serial
+        new_drive: String,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Wait until a group is in a state
+    #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
+    Wait {
+        /// Name or uuid
+        group: String,
+        /// What for
+        #[arg(long = "for", value_enum, default_value_t = WaitArg::Healthy)]
+        what: WaitArg,
+        /// Longest wait, e.g. 90s, 10m, 2h [default: as long as it takes]
+        #[arg(long, value_name = "TIME")]
+        timeout: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AssembleArgs {
+    /// Name or uuid; with --all, a drive like the others
+    #[arg(required_unless_present = "all")]
+    pub(crate) group: Option<String>,
+    /// Drives to look at beside the known ones
+    #[arg(value_name = "DRIVE")]
+    pub(crate) drives: Vec<String>,
+    /// Every group found
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Start although members are missing, or dirty and degraded: some blocks may be wrong, and the group is marked for ever
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The group's uuid, to be sure; with --force and without a terminal this is needed
+    #[arg(long, value_name = "UUID")]
+    pub(crate) expect_uuid: Option<String>,
+    #[command(flatten)]
+    pub(crate) writes: Writes,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum DiskVerb {
+    /// Cut a disk from a group
+    #[command(after_help = "Example:\n  warpraid disk create tank/home --size 500G")]
+    Create {
+        /// GROUP/DISK
+        disk: String,
+        /// Its size, e.g. 500G; rounded up to the full stripe
+        #[arg(long, short, value_name = "SIZE")]
+        size: String,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// All disks, or those of one group
+    #[command(after_help = "Example:\n  warpraid disk list\n  warpraid disk list tank")]
+    List {
+        /// Name or uuid
+        group: Option<String>,
+    },
+    /// One disk, how it is reached, and how to make a filesystem on it
+    #[command(after_help = "Example:\n  warpraid disk show tank/home")]
+    Show {
+        /// GROUP/DISK
+        disk: String,
+    },
+    /// Serve a disk
+    #[command(
+        after_help = "Example:\n  warpraid disk expose tank/home --nbd unix:/run/warpraid/home.sock\n  warpraid disk expose tank/home --nbd tcp:127.0.0.1:10809 --read-only"
+    )]
+    Expose {
+        /// GROUP/DISK
+        disk: String,
+        /// Over NBD, at this address
+        #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT")]
+        nbd: String,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Stop serving a disk
+    #[command(after_help = "Example:\n  warpraid disk unexpose tank/home")]
+    Unexpose {
+        /// GROUP/DISK
+        disk: String,
+        /// Only at this address
+        #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT")]
+        nbd: Option<String>,
+        /// Disconnect clients
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Grow a disk into the free space behind it
+    #[command(after_help = "Example:\n  warpraid disk resize tank/home --size 800G")]
+    Resize {
+        /// GROUP/DISK
+        disk: String,
+        /// Its new size; disks only grow
+        #[arg(long, short, value_name = "SIZE")]
+        size: String,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Delete a disk and what lies on it
+    #[command(
+        after_help = "Example:\n  warpraid disk delete tank/home --dry-run\n  warpraid disk delete tank/home --yes --expect-uuid 01234567-89ab-4def-bedc-ba9876543210"
+    )]
+    Delete {
+        /// GROUP/DISK
+        disk: String,
+        /// The disk's uuid, to be sure; without a terminal this is needed
+        #[arg(long, value_name = "UUID")]
+        expect_uuid: Option<String>,
+        /// Disconnect clients first
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExamineArgs {
+    /// Path of the drive
+    pub(crate) drive: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Folder of witnesses and events [default: /var/lib/warpraid, or in XDG_STATE_HOME as a user]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Number of lanes, 1 to 1024 [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) lanes: Option<u16>,
+    /// Bound of the buffer memory, e.g. 256M
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Longest time a drive may take for one command, e.g. 30s
+    #[arg(long, value_name = "TIME")]
+    pub(crate) drive_timeout: Option<String>,
+    /// A drive to look at beside the block devices of the host (may be repeated)
+    #[arg(long = "drive", value_name = "PATH")]
+    pub(crate) drives: Vec<PathBuf>,
+    /// Do not start the groups found on the drives
+    #[arg(long)]
+    pub(crate) no_assemble: bool,
+}

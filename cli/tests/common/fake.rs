@@ -1,0 +1,366 @@
+//! A control side made of fixed documents: it answers every verb, remembers what it was asked, and can be told to refuse.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use server::control::model::*;
+use server::control::request::*;
+use server::control::{Answer, ApiError, Control, Reply};
+
+/// The clock of every document.
+pub const NOW_UNIX_S: u64 = 1_796_055_164;
+pub const GROUP_UUID: &str = "01234567-89ab-4def-bedc-ba9876543210";
+pub const DISK_UUID: &str = "11234567-89ab-4def-bedc-ba9876543211";
+pub const SERIAL: &str = "S4X9NF0M0000003";
+
+/// What `status` is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Scene {
+    #[default]
+    Healthy,
+    Degraded,
+    Rebuilding,
+    Offline,
+    Empty,
+}
+
+#[derive(Default)]
+pub struct Fake {
+    pub scene: Mutex<Scene>,
+    /// Every verb is refused with this.
+    pub refusal: Mutex<Option<ApiError>>,
+    /// Verbs with their arguments, in the order they ended.
+    pub calls: Mutex<Vec<String>>,
+}
+
+impl Fake {
+    fn answer<T>(&self, call: String, data: T) -> Answer<T> {
+        self.calls.lock().unwrap().push(call);
+        match self.refusal.lock().unwrap().clone() {
+            Some(error) => Err(error),
+            None => Ok(Reply::from(data).warn("fake.warning", "this daemon is made of paper")),
+        }
+    }
+
+    fn action(&self, call: String, verb: &str, subject: &str, dry_run: bool) -> ActionDoc {
+        let mut done = ActionDoc::new(verb, subject, dry_run, vec![format!("write superblocks for {call}")]);
+        match verb.split_once(' ').unwrap().0 {
+            "group" => done.groups = vec![group(Scene::Healthy)],
+            "disk" => done.disk = Some(disk()),
+            _ => done.drive = Some(drive()),
+        }
+        if verb == "group create" {
+            done.plan = Some(plan());
+        }
+        done
+    }
+
+    fn act(
+        &self,
+        verb: &str,
+        subject: &str,
+        dry_run: bool,
+        how: &impl core::fmt::Debug,
+    ) -> Answer<ActionDoc> {
+        let done = self.action(format!("{verb} {subject}"), verb, subject, dry_run);
+        self.answer(format!("{verb} {subject} {how:?}"), done)
+    }
+}
+
+pub fn member(slot: u8, state: MemberState) -> MemberDoc {
+    MemberDoc {
+        slot,
+        state,
+        drive: Some(format!("/dev/nvme{slot}n1")),
+        serial: Some(format!("S4X9NF0M000000{slot}")),
+        device_uuid: Some(format!("2{slot}234567-89ab-4def-bedc-ba9876543210")),
+        size_bytes: Some(3_840_755_982_336),
+        errors: ErrorCountsDoc::default(),
+        why: None,
+        progress: None,
+    }
+}
+
+fn problem(code: &str, health: Health, why: &str, risk: &str, next: &str) -> ProblemDoc {
+    ProblemDoc {
+        code: code.into(),
+        health,
+        group: Some("tank".into()),
+        slot: Some(3),
+        drive: Some("/dev/nvme3n1".into()),
+        serial: Some(SERIAL.into()),
+        since_unix_s: Some(NOW_UNIX_S - 754),
+        why: why.into(),
+        risk: risk.into(),
+        next: next.into(),
+    }
+}
+
+pub fn group(scene: Scene) -> GroupDoc {
+    let mut group = GroupDoc {
+        name: "tank".into(),
+        uuid: GROUP_UUID.into(),
+        level: LevelDoc::Raid6,
+        chunk_bytes: 65536,
+        stripe_bytes: 6 * 65536,
+        block_size_bytes: 512,
+        capacity_bytes: 23_038_341_439_488,
+        free_bytes: 5_497_558_138_880,
+        state: GroupState::Healthy,
+        health: Health::Ok,
+        tolerates: 2,
+        epoch: EpochDoc { counter: 17, id: "f1234567-89ab-4def-bedc-ba9876543210".into() },
+        journal: Journal::None,
+        forced: false,
+        members: (0..8).map(|slot| member(slot, MemberState::InSync)).collect(),
+        progress: Vec::new(),
+        disks: vec!["home".into(), "scratch".into()],
+        problems: Vec::new(),
+    };
+    match scene {
+        Scene::Healthy | Scene::Empty => {}
+        Scene::Degraded => {
+            group.state = GroupState::Degraded;
+            group.health = Health::Warning;
+            group.tolerates = 1;
+            group.members[3].state = MemberState::Failed;
+            group.members[3].errors.commands = 1;
+            group.members[3].why = Some("a write failed (EIO)".into());
+            group.problems = vec![problem(
+                "group.degraded",
+                Health::Warning,
+                "slot 3 (/dev/nvme3n1): a write failed (EIO)",
+                "can lose 1 more drive",
+                "warpraid group replace tank --slot 3 NEW_DRIVE",
+            )];
+        }
+        Scene::Rebuilding => {
+            group.state = GroupState::Rebuilding;
+            group.health = Health::Warning;
+            group.tolerates = 1;
+            group.members[3].state = MemberState::Rebuilding;
+            group.members[3].drive = Some("/dev/nvme9n1".into());
+            let progress =
+                ProgressDoc::new(Operation::Rebuild, Some(3), 1_612_000_000_000, 3_839_723_573_248);
+            let progress = progress.measured(NOW_UNIX_S - 700, Some(2_302_857_142));
+            group.members[3].progress = Some(progress.clone());
+            group.progress = vec![progress];
+            group.problems = vec![problem(
+                "group.rebuilding",
+                Health::Warning,
+                "slot 3 (/dev/nvme9n1) is being rebuilt",
+                "can lose 1 more drive",
+                "warpraid group wait tank --for rebuilt",
+            )];
+        }
+        Scene::Offline => {
+            group.state = GroupState::Offline;
+            group.health = Health::Critical;
+            group.tolerates = 0;
+            for slot in [1, 3, 6] {
+                group.members[slot].state = MemberState::Missing;
+                group.members[slot].drive = None;
+                group.members[slot].size_bytes = None;
+            }
+            group.problems = vec![problem(
+                "group.offline",
+                Health::Critical,
+                "slots 1, 3 and 6 are missing: RAID 6 can lose 2 drives, not 3",
+                "nothing is served; no data is lost as long as one of the missing drives comes back",
+                "warpraid group assemble tank DRIVE...",
+            )];
+            let offline = &mut group.problems[0];
+            (offline.slot, offline.drive, offline.serial) = (None, None, None);
+        }
+    }
+    group
+}
+
+pub fn mkfs() -> MkfsDoc {
+    MkfsDoc {
+        xfs: "mkfs.xfs -d su=64k,sw=6 DEVICE".into(),
+        ext4: "mkfs.ext4 -E stride=16,stripe_width=96 DEVICE".into(),
+    }
+}
+
+pub fn disk() -> DiskDoc {
+    DiskDoc {
+        group: "tank".into(),
+        name: "home".into(),
+        uuid: DISK_UUID.into(),
+        start_bytes: 393_216,
+        size_bytes: 12_000_000_245_760,
+        block_size_bytes: 512,
+        exposures: vec![ExposureDoc {
+            kind: ExposureKind::Nbd,
+            address: "unix:/run/warpraid/home.sock".into(),
+            uri: "nbd+unix:///tank/home?socket=/run/warpraid/home.sock".into(),
+            export: "tank/home".into(),
+            read_only: true,
+            clients: vec!["pid 4711, uid 0".into()],
+        }],
+        mkfs: mkfs(),
+    }
+}
+
+pub fn drive() -> DriveDoc {
+    DriveDoc {
+        path: "/dev/nvme3n1".into(),
+        kind: DriveKind::Nvme,
+        serial: Some(SERIAL.into()),
+        model: Some("MODEL 9".into()),
+        size_bytes: 3_840_755_982_336,
+        block_size_bytes: 512,
+        numa_node: Some(0),
+        state: DriveState::Used,
+        group: None,
+        group_uuid: None,
+        slot: None,
+        device_uuid: None,
+        signatures: vec![SignatureDoc {
+            kind: "ext4".into(),
+            offset_bytes: 1080,
+            label: Some("old".into()),
+            uuid: Some("31234567-89ab-4def-bedc-ba9876543210".into()),
+        }],
+        holders: vec!["/mnt/old".into()],
+        errors: ErrorCountsDoc { commands: 3 },
+    }
+}
+
+pub fn plan() -> PlanDoc {
+    let drive = |slot: u8| PlanDriveDoc {
+        slot,
+        path: format!("/dev/nvme{slot}n1"),
+        serial: None,
+        numa_node: None,
+        size_bytes: 33_554_432,
+        data_bytes: 14_680_064,
+        metadata_bytes: 17_825_792,
+        unused_bytes: 1_048_576,
+    };
+    PlanDoc {
+        level: LevelDoc::Raid5,
+        chunk_bytes: 65536,
+        stripe_bytes: 131_072,
+        block_size_bytes: 512,
+        raw_bytes: 100_663_296,
+        parity_bytes: 14_680_064,
+        metadata_bytes: 53_477_376,
+        unused_bytes: 3_145_728,
+        usable_bytes: 29_360_128,
+        arithmetic: vec!["usable = (3 - 1) x 14680064 = 29360128".into()],
+        tolerates: 1,
+        tolerance: "any 1 drive".into(),
+        mkfs: mkfs(),
+        drives: (0..3).map(drive).collect(),
+    }
+}
+
+impl Control for Fake {
+    async fn status(&self) -> Answer<StatusDoc> {
+        let scene = *self.scene.lock().unwrap();
+        let mut fast = group(Scene::Healthy);
+        fast.name = "fast".into();
+        fast.level = LevelDoc::Raid10;
+        fast.members.truncate(4);
+        fast.tolerates = 1;
+        fast.disks.truncate(1);
+        let groups = if scene == Scene::Empty { Vec::new() } else { vec![fast, group(scene)] };
+        let problems: Vec<ProblemDoc> = groups.iter().flat_map(|group| group.problems.clone()).collect();
+        let status = StatusDoc {
+            health: groups.iter().map(|group| group.health).max().unwrap_or(Health::Ok),
+            daemon: DaemonDoc {
+                version: "0.1.0".into(),
+                pid: 42,
+                started_unix_s: NOW_UNIX_S - 86400,
+                now_unix_s: NOW_UNIX_S,
+                lanes: 2,
+                memory_bytes: 1 << 28,
+            },
+            groups,
+            problems,
+        };
+        self.calls.lock().unwrap().push("status".into());
+        match self.refusal.lock().unwrap().clone() {
+            Some(error) => Err(error),
+            None => Ok(status.into()),
+        }
+    }
+    async fn health(&self) -> Answer<HealthDoc> {
+        let group = group(*self.scene.lock().unwrap());
+        let summary = format!("1 group, {} to look at", group.problems.len());
+        self.answer("health".into(), HealthDoc { health: group.health, summary, problems: group.problems })
+    }
+    async fn drives(&self) -> Answer<DriveListDoc> {
+        self.answer("drives".into(), DriveListDoc { drives: vec![drive()] })
+    }
+    async fn drive(&self, drive: String) -> Answer<DriveDoc> {
+        self.answer(format!("drive {drive}"), self::drive())
+    }
+    async fn drive_wipe(&self, drive: String, how: DriveWipe) -> Answer<ActionDoc> {
+        self.act("drive wipe", &drive, how.dry_run, &how)
+    }
+    async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
+        self.act("drive fail", &drive, how.dry_run, &how)
+    }
+    async fn group_plan(&self, what: GroupPlan) -> Answer<PlanDoc> {
+        self.answer(format!("group plan {what:?}"), plan())
+    }
+    async fn group_create(&self, what: GroupCreate) -> Answer<ActionDoc> {
+        // Long enough for a caller to go away in the middle.
+        tokio::time::sleep(Duration::from_millis(if what.name == "slow" { 300 } else { 0 })).await;
+        assert_ne!(what.name, "dies", "a verb that dies");
+        self.act("group create", &what.name, what.dry_run, &what)
+    }
+    async fn groups(&self) -> Answer<GroupListDoc> {
+        self.answer("groups".into(), GroupListDoc { groups: vec![group(*self.scene.lock().unwrap())] })
+    }
+    async fn group(&self, group: String) -> Answer<GroupDoc> {
+        let scene = *self.scene.lock().unwrap();
+        self.answer(format!("group {group}"), self::group(scene))
+    }
+    async fn group_stop(&self, group: String, how: GroupStop) -> Answer<ActionDoc> {
+        self.act("group stop", &group, how.dry_run, &how)
+    }
+    async fn group_assemble(&self, what: GroupAssemble) -> Answer<ActionDoc> {
+        self.act("group assemble", what.group.as_deref().unwrap_or("all"), what.dry_run, &what)
+    }
+    async fn group_delete(&self, group: String, how: GroupDelete) -> Answer<ActionDoc> {
+        self.act("group delete", &group, how.dry_run, &how)
+    }
+    async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
+        self.act("group undelete", &what.group, what.dry_run, &what)
+    }
+    async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
+        self.act("group replace", &group, how.dry_run, &how)
+    }
+    async fn group_wait(&self, group: String, what: GroupWait) -> Answer<WaitDoc> {
+        if group == "never" {
+            std::future::pending::<()>().await;
+        }
+        let doc = WaitDoc { waited_ns: 61_000_000_000, group: self::group(Scene::Healthy) };
+        self.answer(format!("group wait {group} {what:?}"), doc)
+    }
+    async fn disks(&self, group: Option<String>) -> Answer<DiskListDoc> {
+        self.answer(format!("disks {group:?}"), DiskListDoc { disks: vec![disk()] })
+    }
+    async fn disk(&self, group: String, disk: String) -> Answer<DiskDoc> {
+        self.answer(format!("disk {group}/{disk}"), self::disk())
+    }
+    async fn disk_create(&self, what: DiskCreate) -> Answer<ActionDoc> {
+        self.act("disk create", &format!("{}/{}", what.group, what.name), what.dry_run, &what)
+    }
+    async fn disk_expose(&self, group: String, disk: String, how: DiskExpose) -> Answer<ActionDoc> {
+        self.act("disk expose", &format!("{group}/{disk}"), how.dry_run, &how)
+    }
+    async fn disk_unexpose(&self, group: String, disk: String, how: DiskUnexpose) -> Answer<ActionDoc> {
+        self.act("disk unexpose", &format!("{group}/{disk}"), how.dry_run, &how)
+    }
+    async fn disk_resize(&self, group: String, disk: String, how: DiskResize) -> Answer<ActionDoc> {
+        self.act("disk resize", &format!("{group}/{disk}"), how.dry_run, &how)
+    }
+    async fn disk_delete(&self, group: String, disk: String, how: DiskDelete) -> Answer<ActionDoc> {
+        self.act("disk delete", &format!("{group}/{disk}"), how.dry_run, &how)
+    }
+}

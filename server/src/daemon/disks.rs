@@ -1,0 +1,313 @@
+//! Disks of a running group: their table, and how they are reached.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nvme_backend::Lane;
+use raid_core::disks::{Disk as TableDisk, DiskError, DiskTable};
+use raid_core::geometry::{Geometry, Level};
+use raid_core::units::{GroupOffset, Uuid};
+
+use super::extent::store_table;
+use super::host::random_u64;
+use super::running::Running;
+use super::state::SavedExposure;
+use super::{Daemon, io_failed, stopping};
+use crate::control::model::{DiskDoc, ExposureDoc, ExposureKind, MkfsDoc};
+use crate::control::{ApiError, ErrorCode};
+use crate::disk::Disk;
+use crate::lane::{LaneEnv, current, on_lane};
+use crate::nbd::address::{Address, AddressError, BindError};
+use crate::nbd::server::{ExposeError, NbdServer, Source, UnexposeError};
+
+/// How lanes reach one exposed disk. The length grows with the disk; connections see it when they open the export.
+pub(super) struct DiskSource {
+    group: Uuid,
+    start: GroupOffset,
+    len: AtomicU64,
+    read_only: bool,
+}
+
+impl Source for DiskSource {
+    type Env = LaneEnv;
+    type Export = Disk<LaneEnv>;
+
+    fn env(&self, _lane: &Lane) -> Option<LaneEnv> {
+        current().map(|state| state.env().clone())
+    }
+
+    fn export(&self, _lane: &Lane) -> Option<Disk<LaneEnv>> {
+        let group = current()?.group(self.group)?;
+        Disk::new(group, self.start, self.len.load(Ordering::Acquire), self.read_only)
+    }
+}
+
+/// The NBD front end of the daemon.
+pub(super) type Nbd = NbdServer<DiskSource>;
+
+/// One way a disk is reached.
+#[derive(Clone)]
+pub(super) struct Exposure {
+    /// The disk's name in its group.
+    pub disk: String,
+    /// Where.
+    pub address: Address,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    source: Arc<DiskSource>,
+}
+
+pub(super) fn disk_error(group: &str, name: &str, error: &DiskError) -> ApiError {
+    let code = match error {
+        DiskError::Name(_) => ErrorCode::DiskNameInvalid,
+        DiskError::Taken(_) => ErrorCode::DiskNameTaken,
+        DiskError::NotFound(_) => ErrorCode::DiskNotFound,
+        DiskError::Empty | DiskError::NoSpace { .. } => ErrorCode::DiskSizeInvalid,
+        DiskError::Full | DiskError::Whole => ErrorCode::DiskTableRefused,
+        DiskError::Shrink { .. } => ErrorCode::DiskShrinkRefused,
+    };
+    let hint = match error {
+        DiskError::NoSpace { .. } => format!("warpraid group show {group} tells what is free"),
+        DiskError::NotFound(_) => "warpraid disk list shows the disks".to_owned(),
+        DiskError::Shrink { .. } => "make a smaller disk and copy to it".to_owned(),
+        _ => "warpraid disk create --help".to_owned(),
+    };
+    ApiError::new(code, format!("disk {group}/{name}: {error}")).hint(hint)
+}
+
+/// The commands that make file systems that know the stripe.
+pub(super) fn mkfs_doc(geometry: &Geometry) -> MkfsDoc {
+    let chunk_kib = geometry.chunk_bytes() / 1024;
+    let columns = geometry.data_columns();
+    if geometry.level() == Level::Raid1 {
+        return MkfsDoc { xfs: "mkfs.xfs DEVICE".into(), ext4: "mkfs.ext4 DEVICE".into() };
+    }
+    let stride = (geometry.chunk_bytes() / 4096).max(1);
+    let width = stride * u32::from(columns);
+    MkfsDoc {
+        xfs: format!("mkfs.xfs -d su={chunk_kib}k,sw={columns} DEVICE"),
+        ext4: format!("mkfs.ext4 -E stride={stride},stripe-width={width} DEVICE"),
+    }
+}
+
+impl Daemon {
+    /// How the state folder calls a disk.
+    fn disk_key(group: &Running, disk: &str) -> String {
+        format!("{}/{disk}", group.uuid)
+    }
+
+    /// How the state folder calls all disks of a group.
+    pub(super) fn disk_keys(&self, group: &Running) -> Vec<String> {
+        let table = group.table.lock();
+        let disks = table.as_ref().map_or_else(Vec::new, DiskTable::list);
+        disks.iter().map(|disk| Self::disk_key(group, &disk.name)).collect()
+    }
+
+    /// A disk of a running group.
+    pub(super) fn find_disk(group: &Running, name: &str) -> Result<TableDisk, ApiError> {
+        let table = group.table.lock();
+        let table = table.as_ref().ok_or_else(|| no_table(group))?;
+        let not_found = || disk_error(group.name(), name, &DiskError::NotFound(name.to_owned()));
+        table.find(name).ok_or_else(not_found)
+    }
+
+    /// The document of a disk.
+    pub(super) fn disk_doc(&self, group: &Running, disk: &TableDisk) -> DiskDoc {
+        let export = format!("{}/{}", group.name(), disk.name);
+        let served: BTreeMap<String, Vec<String>> =
+            self.nbd.exposures().into_iter().map(|it| (it.disk, it.clients)).collect();
+        let exposures = group
+            .exposures
+            .lock()
+            .iter()
+            .filter(|exposure| exposure.disk == disk.name)
+            .map(|exposure| ExposureDoc {
+                kind: ExposureKind::Nbd,
+                address: exposure.address.to_string(),
+                uri: exposure.address.uri(&export),
+                export: export.clone(),
+                read_only: exposure.read_only,
+                clients: served.get(&export).cloned().unwrap_or_default(),
+            })
+            .collect();
+        DiskDoc {
+            group: group.name().to_owned(),
+            name: disk.name.clone(),
+            uuid: disk.id.to_string(),
+            start_bytes: disk.start.0,
+            size_bytes: disk.bytes,
+            block_size_bytes: group.shared.block_size().bytes(),
+            exposures,
+            mkfs: mkfs_doc(group.shared.geometry()),
+        }
+    }
+
+    /// Changes the table: on the group first, then here. With `dry_run` only the checks are made.
+    pub(super) async fn change_table<T: Send>(
+        &self,
+        group: &Arc<Running>,
+        name: &str,
+        dry_run: bool,
+        edit: impl FnOnce(&mut DiskTable) -> Result<T, DiskError> + Send,
+    ) -> Result<T, ApiError> {
+        let _change = group.table_change.lock().await;
+        let mut table = group.table.lock().clone().ok_or_else(|| no_table(group))?;
+        let result = edit(&mut table).map_err(|error| disk_error(group.name(), name, &error))?;
+        if dry_run {
+            return Ok(result);
+        }
+        if group.shared.is_offline() {
+            return Err(ApiError::new(ErrorCode::GroupOffline, format!("group {} is offline", group.name())));
+        }
+        let (uuid, stored) = (group.uuid, table.clone());
+        let written = on_lane(&group.home, move |state| async move {
+            match state.group(uuid) {
+                Some(group) => store_table(&group, &stored).await.map(|()| true),
+                None => Ok(false),
+            }
+        });
+        match written.await.map_err(|_| stopping())? {
+            Ok(true) => {}
+            Ok(false) => return Err(stopping()),
+            Err(error) => return Err(io_failed(&format!("disk table of group {}", group.name()), &error)),
+        }
+        *group.table.lock() = Some(table);
+        Ok(result)
+    }
+
+    /// A fresh identity for a disk.
+    pub(super) fn new_disk_id() -> Uuid {
+        Uuid::from_random(random_u64(), random_u64())
+    }
+
+    /// Serves a disk.
+    pub(super) fn expose_disk(
+        &self,
+        group: &Arc<Running>,
+        disk: &TableDisk,
+        address: &Address,
+        read_only: bool,
+    ) -> Result<(), ApiError> {
+        let source = Arc::new(DiskSource {
+            group: group.uuid,
+            start: disk.start,
+            len: AtomicU64::new(disk.bytes),
+            read_only,
+        });
+        let export = format!("{}/{}", group.name(), disk.name);
+        self.nbd.expose(&export, address, Arc::clone(&source)).map_err(|error| expose_error(&error))?;
+        let exposure = Exposure { disk: disk.name.clone(), address: address.clone(), read_only, source };
+        group.exposures.lock().push(exposure);
+        let saved = SavedExposure { address: address.to_string(), read_only };
+        self.state.remember_exposure(&Self::disk_key(group, &disk.name), saved);
+        Ok(())
+    }
+
+    /// Takes exposures of a group out of service: all, or those of one disk. What the state folder remembers stays.
+    ///
+    /// # Errors
+    /// `disk.busy` with the clients; then what was taken out before stays out.
+    pub(super) async fn close_exposures(
+        &self,
+        group: &Arc<Running>,
+        disk: Option<&str>,
+        force: bool,
+    ) -> Result<(), ApiError> {
+        let list: Vec<Exposure> = group.exposures.lock().clone();
+        let wanted: Vec<&Exposure> =
+            list.iter().filter(|exposure| disk.is_none_or(|name| exposure.disk == name)).collect();
+        if !force {
+            self.refuse_connected(group, &wanted)?;
+        }
+        for exposure in wanted {
+            let export = format!("{}/{}", group.name(), exposure.disk);
+            match self.nbd.unexpose(&export, force).await {
+                Ok(()) | Err(UnexposeError::NotExposed(_)) => {}
+                Err(UnexposeError::Busy { clients, .. }) => return Err(busy(&export, &clients)),
+            }
+            group.exposures.lock().retain(|other| !Arc::ptr_eq(&other.source, &exposure.source));
+        }
+        Ok(())
+    }
+
+    fn refuse_connected(&self, group: &Running, wanted: &[&Exposure]) -> Result<(), ApiError> {
+        let served = self.nbd.exposures();
+        for exposure in wanted {
+            let export = format!("{}/{}", group.name(), exposure.disk);
+            let clients = served.iter().find(|it| it.disk == export).map(|it| &it.clients);
+            if let Some(clients) = clients.filter(|clients| !clients.is_empty()) {
+                return Err(busy(&export, clients));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a disk out of service for good.
+    pub(super) async fn unexpose_disk(
+        &self,
+        group: &Arc<Running>,
+        disk: &str,
+        force: bool,
+    ) -> Result<(), ApiError> {
+        self.close_exposures(group, Some(disk), force).await?;
+        self.state.forget_exposures(&Self::disk_key(group, disk), None);
+        Ok(())
+    }
+
+    /// Lets connections opened from now on see the new size.
+    pub(super) fn note_resized(group: &Running, disk: &TableDisk) {
+        for exposure in group.exposures.lock().iter().filter(|exposure| exposure.disk == disk.name) {
+            exposure.source.len.store(disk.bytes, Ordering::Release);
+        }
+    }
+
+    /// Serves again what was served when the daemon ended.
+    pub(super) async fn restore_exposures(&self) {
+        let groups: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
+        for group in groups {
+            self.restore_exposures_of(&group);
+        }
+    }
+
+    /// Serves again what was served of this group.
+    pub(super) fn restore_exposures_of(&self, group: &Arc<Running>) {
+        let disks = group.table.lock().as_ref().map_or_else(Vec::new, DiskTable::list);
+        for disk in disks {
+            for saved in self.state.exposures(&Self::disk_key(group, &disk.name)) {
+                let restored = match saved.address.parse::<Address>() {
+                    Ok(address) => self.expose_disk(group, &disk, &address, saved.read_only),
+                    Err(error) => Err(address_error(&error)),
+                };
+                if let Err(error) = restored {
+                    tracing::error!(group = group.name(), disk = disk.name, address = saved.address, %error, "not exposed again");
+                }
+            }
+        }
+    }
+}
+
+fn no_table(group: &Running) -> ApiError {
+    let message = format!("group {} has no readable disk table", group.name());
+    ApiError::new(ErrorCode::DiskTableRefused, message).hint("the daemon's log says why")
+}
+
+fn busy(export: &str, clients: &[String]) -> ApiError {
+    let message = format!("disk {export} is in use by {}", clients.join(", "));
+    ApiError::new(ErrorCode::DiskBusy, message).hint("disconnect them first, or use --force")
+}
+
+/// The API error of a text that is no address.
+pub(super) fn address_error(error: &AddressError) -> ApiError {
+    ApiError::new(ErrorCode::ExposeAddressInvalid, error.to_string())
+        .hint("unix:/absolute/path or tcp:127.0.0.1:10809")
+}
+
+fn expose_error(error: &ExposeError) -> ApiError {
+    let code = match error {
+        ExposeError::Already { .. } => ErrorCode::DiskBusy,
+        ExposeError::Bind(BindError::Os { .. }) => ErrorCode::Io,
+        ExposeError::Bind(_) => ErrorCode::ExposeAddressBusy,
+    };
+    ApiError::new(code, error.to_string()).hint("choose another address")
+}

@@ -1,0 +1,230 @@
+//! Drives as the daemon names, opens and describes them.
+//!
+//! A drive is named by path, by serial or by the uuid of the member on it. It is opened exclusively before any read that
+//! leads to a write and held from then on (SAFETY M8); only inspection opens it shared and read-only.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nvme_backend::{
+    DeviceListing, DriveKind as BackendKind, OpenDrive, OpenError, OpenOptions, list_block_devices,
+};
+use raid_core::units::BlockSize;
+
+use crate::control::model::{DriveDoc, DriveKind, DriveState, ErrorCountsDoc};
+use crate::control::{ApiError, ErrorCode};
+
+/// Drives smaller than this cannot carry a member; such files in a folder are not looked at.
+const BYTES_MIN: u64 = 4 * 1024 * 1024;
+
+/// The error of the API for a drive that could not be opened.
+#[must_use]
+pub(super) fn open_error(error: &OpenError) -> ApiError {
+    let (code, hint) = match error {
+        OpenError::NotFound { .. } => {
+            (ErrorCode::DriveNotFound, "warpraid drive list shows the drives of this host")
+        }
+        OpenError::PermissionDenied { .. } => {
+            (ErrorCode::NotPermitted, "run the daemon as root, or change the drive's mode")
+        }
+        OpenError::Busy { holders, .. } if holders.iter().any(|holder| holder.contains("mount")) => {
+            (ErrorCode::DriveMounted, "unmount it first; a mounted drive is never taken")
+        }
+        OpenError::Busy { .. } => (ErrorCode::DriveBusy, "stop what holds it, then try again"),
+        OpenError::NotADrive { .. } => (ErrorCode::DriveInvalid, "name a block device or a regular file"),
+        OpenError::BlockSize { .. } => {
+            (ErrorCode::DriveBlockSize, "reformat the namespace to 512 or 4096 byte blocks")
+        }
+        OpenError::TooSmall { .. } => (ErrorCode::DriveTooSmall, "use a larger drive"),
+        OpenError::Os { .. } => (ErrorCode::Io, "the kernel's log may say more"),
+    };
+    ApiError::new(code, error.to_string()).hint(hint)
+}
+
+/// A path as members and witnesses remember it: absolute, links resolved.
+#[must_use]
+pub(super) fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The path of the drive that is called `name`: a path if there is something there or it looks like one, else the serial
+/// of a block device.
+///
+/// # Errors
+/// `drive.not.found` with what was tried.
+pub(super) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
+    let invalid = |why: &str| ApiError::new(ErrorCode::DriveInvalid, format!("drive {name:?}: {why}"));
+    if name.is_empty() {
+        return Err(invalid("the name is empty").hint("name a path such as /dev/nvme0n1, or a serial"));
+    }
+    if name.contains('\0') {
+        return Err(invalid("a path has no NUL"));
+    }
+    let path = Path::new(name);
+    if path.is_absolute() {
+        return if path.exists() {
+            Ok(canonical(path))
+        } else {
+            Err(ApiError::new(ErrorCode::DriveNotFound, format!("{name}: no such drive"))
+                .hint("warpraid drive list shows the drives of this host"))
+        };
+    }
+    if name.contains('/') {
+        return Err(invalid("a relative path means nothing to the daemon").hint("name the whole path"));
+    }
+    let by_serial =
+        list_block_devices().into_iter().find(|device| device.identity.serial.as_deref() == Some(name));
+    match by_serial {
+        Some(device) => Ok(device.identity.path),
+        None => Err(ApiError::new(ErrorCode::DriveNotFound, format!("{name}: no drive with this serial"))
+            .hint("name the whole path, or a serial from warpraid drive list")),
+    }
+}
+
+/// The paths of `names`, in order.
+///
+/// # Errors
+/// Those of [`resolve`]; `drive.named.twice` if two names lead to one drive.
+pub(super) fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+    let mut seen = BTreeSet::new();
+    let mut paths = Vec::new();
+    for name in names {
+        let path = resolve(name)?;
+        if !seen.insert(path.clone()) {
+            let message = format!("{name}: the drive {} was named twice", path.display());
+            return Err(ApiError::new(ErrorCode::DriveTwice, message).hint("name each drive once"));
+        }
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+/// Options for a drive the daemon takes for itself.
+#[must_use]
+pub(super) fn exclusive(timeout_ns: u64, block_size: Option<BlockSize>) -> OpenOptions {
+    OpenOptions { timeout_ns, block_size, ..OpenOptions::default() }
+}
+
+/// Options for a look at a drive.
+#[must_use]
+pub(super) fn inspection(timeout_ns: u64) -> OpenOptions {
+    OpenOptions { read_only: true, exclusive: false, timeout_ns, ..OpenOptions::default() }
+}
+
+/// Every path worth looking at: the host's block devices, those remembered, and the regular files of named folders.
+#[must_use]
+pub(super) fn candidates(remembered: &[PathBuf], named: &[PathBuf]) -> Vec<PathBuf> {
+    let mut paths = BTreeSet::new();
+    for device in list_block_devices() {
+        if device.size_bytes >= BYTES_MIN && device.partitions.is_empty() {
+            paths.insert(device.identity.path);
+        }
+    }
+    for path in named {
+        if path.is_dir() {
+            paths.extend(files_of(path));
+        } else {
+            paths.insert(canonical(path));
+        }
+    }
+    paths.extend(remembered.iter().filter(|path| path.exists()).map(|path| canonical(path)));
+    paths.into_iter().collect()
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let large =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() >= BYTES_MIN);
+    entries.flatten().map(|entry| canonical(&entry.path())).filter(large).collect()
+}
+
+fn kind_of(kind: BackendKind, path: &Path) -> DriveKind {
+    let is_nvme = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("nvme"));
+    match kind {
+        BackendKind::Block if is_nvme => DriveKind::Nvme,
+        BackendKind::Block => DriveKind::Block,
+        BackendKind::File | BackendKind::Ram | BackendKind::Null => DriveKind::File,
+    }
+}
+
+/// The document of an open drive, without what lies on it.
+#[must_use]
+pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
+    let identity = drive.identity();
+    DriveDoc {
+        path: identity.path.display().to_string(),
+        kind: kind_of(identity.kind, &identity.path),
+        serial: identity.serial.clone(),
+        model: identity.model.clone(),
+        size_bytes: drive.size_bytes(),
+        block_size_bytes: drive.block_size().bytes(),
+        numa_node: identity.numa_node.and_then(|node| u16::try_from(node).ok()),
+        state: DriveState::Free,
+        group: None,
+        group_uuid: None,
+        slot: None,
+        device_uuid: None,
+        signatures: Vec::new(),
+        holders: identity.holders.clone(),
+        errors: ErrorCountsDoc::default(),
+    }
+}
+
+/// The document of a block device that could not be opened.
+#[must_use]
+pub(super) fn doc_of_listing(device: &DeviceListing, state: DriveState) -> DriveDoc {
+    DriveDoc {
+        path: device.identity.path.display().to_string(),
+        kind: kind_of(device.identity.kind, &device.identity.path),
+        serial: device.identity.serial.clone(),
+        model: device.identity.model.clone(),
+        size_bytes: device.size_bytes,
+        block_size_bytes: device.identity.logical_block.bytes(),
+        numa_node: device.identity.numa_node.and_then(|node| u16::try_from(node).ok()),
+        state,
+        group: None,
+        group_uuid: None,
+        slot: None,
+        device_uuid: None,
+        signatures: Vec::new(),
+        holders: device.identity.holders.clone(),
+        errors: ErrorCountsDoc::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ad_02_odd_drive_names_are_refused_by_name() {
+        for name in ["", "../x", "a\0b", "no-such-serial", "/no/such/drive"] {
+            let error = resolve(name).unwrap_err();
+            assert!(
+                matches!(error.code, ErrorCode::DriveInvalid | ErrorCode::DriveNotFound),
+                "{name:?}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_drive_under_two_names_is_one_drive() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("d0"), dir.path().join("link"));
+        fs::write(&file, [0; 512]).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let names = [file, link].map(|path| path.display().to_string());
+        assert_eq!(resolve_all(&names).unwrap_err().code, ErrorCode::DriveTwice);
+    }
+
+    #[test]
+    fn candidates_are_large_files_of_named_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let (large, small) = (dir.path().join("d0"), dir.path().join("note"));
+        fs::File::create(&large).unwrap().set_len(BYTES_MIN).unwrap();
+        fs::write(&small, b"x").unwrap();
+        let found = candidates(&[], &[dir.path().to_owned()]);
+        assert!(found.contains(&canonical(&large)) && !found.contains(&canonical(&small)));
+    }
+}

@@ -1,0 +1,240 @@
+//! A running group as the control thread knows it: the engine's shared part, where its members are, what runs on it.
+//!
+//! Invariant: a drive in the host's registry that a slot names here is open and ours; when the engine has dropped its
+//! member, [`Running::release_dropped`] lets go of it, so that the drive can be looked at, wiped or put back.
+
+use std::sync::Arc;
+
+use nvme_backend::Remote;
+use parking_lot::Mutex;
+use raid_core::disks::DiskTable;
+use raid_core::engine::{GroupStatus, Shared};
+use raid_core::geometry::Level;
+use raid_core::membership::{GroupMeta, Persistent};
+use raid_core::ports::{DriveKey, IoKind};
+use raid_core::units::{Slot, Uuid};
+use raid_core::view::MemberState as CoreState;
+
+use super::disks::Exposure;
+use super::host::{Host, unix_seconds};
+use super::jobs::Job;
+use super::lane_ops;
+use super::status::{GroupFacts, MemberFacts, judge, why_dropped};
+use crate::control::model::{EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation};
+
+/// Where the member of a slot is, or last was.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Place {
+    /// The open drive.
+    pub key: Option<DriveKey>,
+    /// Path of the drive.
+    pub path: Option<String>,
+    /// Serial of the drive.
+    pub serial: Option<String>,
+    /// Size of the drive.
+    pub size_bytes: Option<u64>,
+    /// Since when the member is not in sync.
+    pub since_unix_s: Option<u64>,
+    /// What a drive that was left out at start is, in words, and what that makes of the slot.
+    pub left_out: Option<(MemberState, String)>,
+}
+
+/// A running group.
+pub(super) struct Running {
+    /// Uuid.
+    pub uuid: Uuid,
+    /// What all lanes share.
+    pub shared: Arc<Shared>,
+    /// The lane that does the group's housekeeping.
+    pub home: Remote,
+    /// Slots.
+    pub places: Mutex<Vec<Place>>,
+    /// Disks; `None` on a group too small for a table.
+    pub table: Mutex<Option<DiskTable>>,
+    /// Held while the table changes on the drives.
+    pub table_change: tokio::sync::Mutex<()>,
+    /// How disks are reached.
+    pub exposures: Mutex<Vec<Exposure>>,
+    /// Long operations.
+    pub jobs: Mutex<Vec<Arc<Job>>>,
+}
+
+impl Running {
+    /// Name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// The metadata of its members.
+    #[must_use]
+    pub fn persistent(&self) -> Option<&Persistent> {
+        match self.shared.meta().as_ref() {
+            GroupMeta::Volatile => None,
+            GroupMeta::Persistent(meta) => Some(meta),
+        }
+    }
+
+    /// The slot whose drive has this key.
+    #[must_use]
+    pub fn slot_of(&self, key: DriveKey) -> Option<Slot> {
+        let places = self.places.lock();
+        (0u8..).map(Slot).zip(places.iter()).find(|(_, place)| place.key == Some(key)).map(|(slot, _)| slot)
+    }
+
+    /// The slot whose member has this path, serial or device uuid.
+    #[must_use]
+    pub fn slot_called(&self, name: &str) -> Option<Slot> {
+        let view = self.shared.view();
+        let uuid = Uuid::parse(name);
+        let path = super::drives::canonical(std::path::Path::new(name)).display().to_string();
+        let places = self.places.lock();
+        view.slots().find(|slot| {
+            let place = &places[slot.index()];
+            place.path.as_ref() == Some(&path)
+                || place.serial.as_deref() == Some(name)
+                || uuid == Some(view.member(*slot).device_uuid)
+        })
+    }
+
+    /// Lets go of the drives of members that the engine has dropped, and says so in the log.
+    pub fn release_dropped(&self, host: &Host, lanes: &[Remote]) {
+        let view = self.shared.view();
+        for slot in view.slots().filter(|slot| view.member(*slot).is_missing()) {
+            let released = {
+                let mut places = self.places.lock();
+                let place = &mut places[slot.index()];
+                let key = place.key.take();
+                if key.is_some() {
+                    place.since_unix_s = Some(unix_seconds());
+                }
+                key.map(|key| (key, place.path.clone().unwrap_or_default()))
+            };
+            let Some((key, path)) = released else { continue };
+            let why = match view.member(slot).state {
+                CoreState::Missing { why } => why_dropped(why),
+                _ => unreachable!("the slot was missing in this view"),
+            };
+            tracing::warn!(group = self.name(), %slot, drive = path, epoch = view.epoch.counter, "member dropped: {why}");
+            lane_ops::forget_drive(lanes, self.uuid, key);
+            drop(host.remove_drive(key));
+        }
+    }
+
+    fn member_facts(&self, status: &GroupStatus) -> Vec<MemberFacts> {
+        let places = self.places.lock();
+        status
+            .slots
+            .iter()
+            .zip(places.iter())
+            .map(|(slot, place)| {
+                let (state, why) = match (slot.state, &place.left_out) {
+                    (CoreState::InSync, _) => (MemberState::InSync, None),
+                    (CoreState::Rebuilding, _) => (MemberState::Rebuilding, Some("being rebuilt".to_owned())),
+                    (CoreState::Missing { why: Some(kind) }, _) => {
+                        (MemberState::Failed, Some(why_dropped(Some(kind))))
+                    }
+                    (CoreState::Missing { why: None }, Some((state, why))) => (*state, Some(why.clone())),
+                    (CoreState::Missing { why: None }, None) => {
+                        (MemberState::Missing, Some(why_dropped(None)))
+                    }
+                };
+                MemberFacts {
+                    state,
+                    drive: place.path.clone(),
+                    serial: place.serial.clone(),
+                    why,
+                    since_unix_s: place.since_unix_s,
+                }
+            })
+            .collect()
+    }
+
+    /// What the health of the group is judged by.
+    #[must_use]
+    pub fn facts(&self) -> GroupFacts {
+        let status = self.shared.status();
+        let geometry = *self.shared.geometry();
+        GroupFacts {
+            name: self.name().to_owned(),
+            geometry,
+            members: self.member_facts(&status),
+            unsynced_bytes: status.unsynced_stripes * u64::from(geometry.chunk_bytes()),
+            forced: self.persistent().is_some_and(|meta| meta.marks().forced),
+        }
+    }
+
+    /// Whether nothing waits for a sync and no job that makes one runs.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.shared.status().unsynced_stripes == 0
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn doc(&self) -> GroupDoc {
+        let status = self.shared.status();
+        let geometry = *self.shared.geometry();
+        let facts = self.facts();
+        let verdict = judge(&facts);
+        let jobs: Vec<_> = self.jobs.lock().iter().map(|job| job.doc()).collect();
+        let table = self.table.lock();
+        let free = table.as_ref().map_or(0, |table| table.free().iter().map(|gap| gap.end - gap.start).sum());
+        let disks = table
+            .as_ref()
+            .map_or_else(Vec::new, |table| table.list().into_iter().map(|disk| disk.name).collect());
+        drop(table);
+        let members = (0u8..)
+            .zip(status.slots.iter())
+            .zip(facts.members)
+            .map(|((slot, counts), member)| self.member_doc(slot, counts, member, &status, &jobs))
+            .collect();
+        GroupDoc {
+            name: self.name().to_owned(),
+            uuid: self.uuid.to_string(),
+            level: geometry.level().into(),
+            chunk_bytes: if geometry.level() == Level::Raid1 { 0 } else { geometry.chunk_bytes() },
+            stripe_bytes: geometry.stripe_data_bytes(),
+            block_size_bytes: self.shared.block_size().bytes(),
+            capacity_bytes: geometry.capacity_bytes(),
+            free_bytes: free,
+            state: verdict.state,
+            health: verdict.health,
+            tolerates: verdict.tolerates,
+            epoch: EpochDoc { counter: status.view.epoch.counter, id: status.view.epoch.id.to_string() },
+            journal: Journal::None,
+            forced: facts.forced,
+            members,
+            progress: jobs,
+            disks,
+            problems: verdict.problems,
+        }
+    }
+
+    fn member_doc(
+        &self,
+        slot: u8,
+        counts: &raid_core::engine::SlotStatus,
+        facts: MemberFacts,
+        status: &GroupStatus,
+        jobs: &[crate::control::model::ProgressDoc],
+    ) -> MemberDoc {
+        let member = status.view.member(Slot(slot));
+        let progress =
+            jobs.iter().find(|job| job.slot == Some(slot) && job.operation == Operation::Rebuild).cloned();
+        MemberDoc {
+            slot,
+            state: facts.state,
+            drive: facts.drive,
+            serial: facts.serial,
+            device_uuid: Some(member.device_uuid.to_string()),
+            size_bytes: self.places.lock()[usize::from(slot)].size_bytes,
+            errors: ErrorCountsDoc { commands: counts.errors },
+            why: if facts.state == MemberState::InSync { None } else { facts.why },
+            progress,
+        }
+    }
+}
+
+/// The kind under which the operator's own drop goes into a view.
+pub(super) const BY_OPERATOR: IoKind = IoKind::ShuttingDown;

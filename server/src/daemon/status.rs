@@ -1,0 +1,290 @@
+//! What state a group is in, how bad that is, and what to type: HEALTH, WHY, RISK, NEXT, CODE.
+//!
+//! Pure functions from what the engine reports to the documents of the API, so that the status line, the health exit code
+//! and every group document agree. Redundancy is reported as it is, not as it will be: a region whose parity is not made
+//! yet counts as unprotected (CASES SL-07).
+
+use raid_core::geometry::{Geometry, Level};
+use raid_core::ports::IoKind;
+use raid_core::units::Slot;
+
+use crate::control::model::{GroupState, Health, MemberState, ProblemDoc};
+
+/// One slot, as far as health is concerned.
+#[derive(Clone, Debug)]
+pub struct MemberFacts {
+    /// What it is good for.
+    pub state: MemberState,
+    /// Path of its drive (or of the one it had).
+    pub drive: Option<String>,
+    /// Serial of that drive.
+    pub serial: Option<String>,
+    /// Why it is not in sync, in words.
+    pub why: Option<String>,
+    /// Since when.
+    pub since_unix_s: Option<u64>,
+}
+
+/// A group, as far as health is concerned.
+#[derive(Clone, Debug)]
+pub struct GroupFacts {
+    /// Name.
+    pub name: String,
+    /// Shape.
+    pub geometry: Geometry,
+    /// Slots.
+    pub members: Vec<MemberFacts>,
+    /// Bytes whose redundancy is not made yet.
+    pub unsynced_bytes: u64,
+    /// Whether it was once started by force.
+    pub forced: bool,
+}
+
+/// The verdict.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// State of the group.
+    pub state: GroupState,
+    /// How bad.
+    pub health: Health,
+    /// How many more drives it can lose, whichever they are.
+    pub tolerates: u8,
+    /// What is not as it should be, worst first.
+    pub problems: Vec<ProblemDoc>,
+}
+
+/// Why a member was dropped, in words.
+#[must_use]
+pub fn why_dropped(kind: Option<IoKind>) -> String {
+    match kind {
+        None => "not there when the group started",
+        Some(IoKind::Gone) => "the drive is gone",
+        Some(IoKind::TimedOut) => "the drive did not answer within the drive time-out",
+        Some(IoKind::Medium) => "the drive could not store blocks",
+        Some(IoKind::ShortRead) => "the drive ends before its data (removed or cut short)",
+        Some(IoKind::Protection) => "the drive reports wrong protection information",
+        Some(IoKind::Transport) => "the path to the drive failed",
+        Some(IoKind::Invalid) => "the drive refuses requests it accepted before",
+        Some(IoKind::ShuttingDown | IoKind::BeyondTolerance | IoKind::BadBlock) => "dropped by the operator",
+    }
+    .to_owned()
+}
+
+/// How many more drives the level can lose, whichever they are, given which slots are in sync everywhere.
+fn tolerates(geometry: &Geometry, in_sync: impl Fn(u8) -> bool, is_synced: bool) -> u8 {
+    if !geometry.is_readable(|slot| in_sync(slot.0)) {
+        return 0;
+    }
+    let n = geometry.members();
+    let lost = u8::try_from((0..n).filter(|&slot| !in_sync(slot)).count()).unwrap_or(u8::MAX);
+    match geometry.level() {
+        Level::Raid0 => 0,
+        // What is not synced yet may differ between copies or from its parity: no further loss is safe there.
+        _ if !is_synced => 0,
+        Level::Raid1 => n - lost - 1,
+        Level::Raid5 | Level::Raid6 => geometry.level().parities() - lost,
+        Level::Raid10 => u8::from(lost == 0),
+    }
+}
+
+fn risk(geometry: &Geometry, tolerates: u8, state: GroupState) -> String {
+    match (state, geometry.level()) {
+        (GroupState::Offline, _) => "blocks of the missing drives cannot be read".into(),
+        (_, Level::Raid10) if tolerates == 0 => {
+            "can lose 0 more drives of a pair that is short of one; other pairs can still lose one".into()
+        }
+        _ if tolerates == 0 => "can lose 0 more drives: the next failure loses data".into(),
+        _ => format!("can lose {tolerates} more drive{}", if tolerates == 1 { "" } else { "s" }),
+    }
+}
+
+/// State, health and problems of a running group.
+#[must_use]
+pub fn judge(facts: &GroupFacts) -> Verdict {
+    let state_of = |slot: u8| facts.members[usize::from(slot)].state;
+    let in_sync = |slot: u8| state_of(slot) == MemberState::InSync;
+    let is_synced = facts.unsynced_bytes == 0;
+    let tolerates = tolerates(&facts.geometry, in_sync, is_synced);
+    let any = |wanted: MemberState| facts.members.iter().any(|member| member.state == wanted);
+    let state = if !facts.geometry.is_readable(|slot| in_sync(slot.0)) {
+        GroupState::Offline
+    } else if any(MemberState::Rebuilding) {
+        GroupState::Rebuilding
+    } else if facts.members.iter().any(|member| member.state != MemberState::InSync) {
+        GroupState::Degraded
+    } else if !is_synced {
+        GroupState::Syncing
+    } else {
+        GroupState::Healthy
+    };
+    let lost_health = match state {
+        GroupState::Offline => Health::Critical,
+        _ if tolerates == 0 => Health::Critical,
+        _ => Health::Warning,
+    };
+    let risk = risk(&facts.geometry, tolerates, state);
+    let mut problems: Vec<ProblemDoc> = (0..facts.geometry.members())
+        .filter(|&slot| !in_sync(slot))
+        .map(|slot| member_problem(facts, Slot(slot), state, lost_health, &risk))
+        .collect();
+    if !is_synced {
+        problems.push(group_problem(
+            facts,
+            "group.syncing",
+            Health::Warning,
+            "redundancy is still being made",
+            "until it is done, a drive failure can lose blocks in the part that is not synced",
+            format!("warpraid group wait {} --for synced", facts.name),
+        ));
+    }
+    if facts.forced {
+        problems.push(group_problem(
+            facts,
+            "group.forced",
+            Health::Warning,
+            "the group was once started by force while dirty or incomplete",
+            "blocks written just before the crash may be wrong",
+            format!("warpraid group show {}", facts.name),
+        ));
+    }
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.health));
+    let health = problems.first().map_or(Health::Ok, |worst| worst.health);
+    Verdict { state, health, tolerates, problems }
+}
+
+fn group_problem(
+    facts: &GroupFacts,
+    code: &str,
+    health: Health,
+    why: &str,
+    risk: &str,
+    next: String,
+) -> ProblemDoc {
+    ProblemDoc {
+        code: code.into(),
+        health,
+        group: Some(facts.name.clone()),
+        slot: None,
+        drive: None,
+        serial: None,
+        since_unix_s: None,
+        why: why.into(),
+        risk: risk.into(),
+        next,
+    }
+}
+
+fn member_problem(
+    facts: &GroupFacts,
+    slot: Slot,
+    state: GroupState,
+    health: Health,
+    risk: &str,
+) -> ProblemDoc {
+    let member = &facts.members[slot.index()];
+    let name = &facts.name;
+    let drive = member.drive.as_deref().unwrap_or("unknown drive");
+    let cause = member.why.clone().unwrap_or_else(|| why_dropped(None));
+    let replace = format!("warpraid group replace {name} --slot {slot} NEW_DRIVE");
+    let (code, why, next) = match member.state {
+        MemberState::Rebuilding => (
+            "group.rebuilding",
+            format!("slot {slot} ({drive}) is being rebuilt"),
+            format!("warpraid group wait {name} --for rebuilt"),
+        ),
+        MemberState::Conflict => (
+            "member.conflict",
+            format!("slot {slot} ({drive}) holds another history of the group; it was left untouched"),
+            format!("warpraid examine {drive}"),
+        ),
+        MemberState::Stale => {
+            ("member.stale", format!("slot {slot} ({drive}) is out of date: {cause}"), replace)
+        }
+        _ if state == GroupState::Offline => (
+            "group.offline",
+            format!("slot {slot} ({drive}): {cause}"),
+            format!("warpraid group assemble {name} DRIVE...   (with the missing drives back)"),
+        ),
+        _ => ("group.degraded", format!("slot {slot} ({drive}): {cause}"), replace),
+    };
+    ProblemDoc {
+        code: code.into(),
+        health,
+        group: Some(name.clone()),
+        slot: Some(slot.0),
+        drive: member.drive.clone(),
+        serial: member.serial.clone(),
+        since_unix_s: member.since_unix_s,
+        why,
+        risk: risk.into(),
+        next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(level: Level, states: &[MemberState]) -> GroupFacts {
+        let chunk = if level == Level::Raid1 { 0 } else { 65536 };
+        let n = u8::try_from(states.len()).unwrap();
+        GroupFacts {
+            name: "tank".into(),
+            geometry: Geometry::new(level, n, chunk, 1 << 30).unwrap(),
+            members: states
+                .iter()
+                .map(|&state| MemberFacts { state, drive: None, serial: None, why: None, since_unix_s: None })
+                .collect(),
+            unsynced_bytes: 0,
+            forced: false,
+        }
+    }
+
+    const S: MemberState = MemberState::InSync;
+    const F: MemberState = MemberState::Failed;
+    const R: MemberState = MemberState::Rebuilding;
+
+    #[test]
+    fn state_health_and_tolerance_agree_for_every_level() {
+        let cases = [
+            (Level::Raid0, vec![S, S], GroupState::Healthy, Health::Ok, 0),
+            (Level::Raid0, vec![S, F], GroupState::Offline, Health::Critical, 0),
+            (Level::Raid1, vec![S, S, S], GroupState::Healthy, Health::Ok, 2),
+            (Level::Raid1, vec![S, F, S], GroupState::Degraded, Health::Warning, 1),
+            (Level::Raid1, vec![F, F, S], GroupState::Degraded, Health::Critical, 0),
+            (Level::Raid5, vec![S, S, S], GroupState::Healthy, Health::Ok, 1),
+            (Level::Raid5, vec![S, R, S], GroupState::Rebuilding, Health::Critical, 0),
+            (Level::Raid5, vec![F, R, S], GroupState::Offline, Health::Critical, 0),
+            (Level::Raid6, vec![S, F, S, S], GroupState::Degraded, Health::Warning, 1),
+            (Level::Raid6, vec![S, F, F, S], GroupState::Degraded, Health::Critical, 0),
+            (Level::Raid10, vec![S, F, S, S], GroupState::Degraded, Health::Critical, 0),
+            (Level::Raid10, vec![F, F, S, S], GroupState::Offline, Health::Critical, 0),
+        ];
+        for (level, states, state, health, tolerates) in cases {
+            let verdict = judge(&facts(level, &states));
+            let got = (verdict.state, verdict.health, verdict.tolerates);
+            assert_eq!(got, (state, health, tolerates), "{level} {states:?}");
+            assert_eq!(verdict.problems.is_empty(), health == Health::Ok);
+        }
+    }
+
+    #[test]
+    fn sl_07_an_unsynced_group_does_not_claim_redundancy() {
+        let mut group = facts(Level::Raid6, &[S, S, S, S]);
+        group.unsynced_bytes = 1;
+        let verdict = judge(&group);
+        assert_eq!((verdict.state, verdict.health), (GroupState::Syncing, Health::Warning));
+        assert_eq!(verdict.tolerates, 0);
+        assert_eq!(verdict.problems[0].code, "group.syncing");
+    }
+
+    #[test]
+    fn the_worst_problem_comes_first_and_names_one_command() {
+        let mut group = facts(Level::Raid6, &[S, F, F, S]);
+        group.forced = true;
+        let verdict = judge(&group);
+        assert_eq!(verdict.problems[0].health, Health::Critical);
+        assert_eq!(verdict.problems[0].next, "warpraid group replace tank --slot 1 NEW_DRIVE");
+        assert_eq!(verdict.problems.last().unwrap().code, "group.forced");
+    }
+}

@@ -1,0 +1,620 @@
+//! Who is current: split histories, drops in every order, members lost while down, half of a group alone (SAFETY M1 to
+//! M5, P3).
+
+mod membership_world;
+
+use std::collections::BTreeMap;
+
+use membership_world::{TestEnv, World, forced, handles, shapes, subsets, waited};
+use raid_core::geometry::Level;
+use raid_core::membership::{
+    Decision, Doubt, Observation, PlannedState, Policy, Refusal, StartParts, decide, next_epoch,
+    prepare_member, publish, start, store_cursor,
+};
+use raid_core::ports::{Env, IoKind};
+use raid_core::units::{Slot, Uuid};
+use raid_core::view::MemberState;
+
+/// The block that stands for all data of a member: a version number at the start of its data area.
+fn write_version(world: &World, parts: &StartParts, slot: Slot, version: u64) {
+    let member = parts.view.member(slot);
+    let drive = world.env.drive(member.drive.unwrap()).unwrap();
+    let mut block = vec![0; 512];
+    block[..8].copy_from_slice(&version.to_le_bytes());
+    drive.poke(member.layout.data_start.0, &block);
+}
+
+fn version_of(world: &World, drive: usize, group_data_start: u64) -> u64 {
+    let block = world.drive(drive).peek(group_data_start..group_data_start + 512);
+    u64::from_le_bytes(block[..8].try_into().unwrap())
+}
+
+/// Sets or clears the first intent bit on every member that takes part.
+fn mark_intent(world: &World, parts: &StartParts, dirty: bool) {
+    for slot in parts.view.slots() {
+        let member = parts.view.member(slot);
+        let (Some(place), false) = (&member.layout.bitmap, member.is_missing()) else { continue };
+        let drive = world.env.drive(member.drive.unwrap()).unwrap();
+        let mut block = drive.peek(place.start..place.start + 512);
+        block[256] = (block[256] & !1) | u8::from(dirty);
+        drive.poke(place.start, &block);
+    }
+}
+
+/// A write that every in-sync member takes.
+fn write(world: &World, parts: &StartParts, version: u64) {
+    mark_intent(world, parts, true);
+    for slot in parts.view.slots().filter(|slot| parts.view.member(*slot).is_in_sync()) {
+        write_version(world, parts, slot, version);
+    }
+}
+
+fn run_alone(world: &World, group: Uuid, drives: &[usize], policy: Policy) {
+    let parts = world.start(group, drives, policy);
+    world.stop(parts);
+}
+
+#[test]
+fn sl_01_split_history_is_refused_and_nothing_is_overwritten() {
+    for (level, halves) in [
+        (Level::Raid1, [vec![0], vec![1]]),
+        (Level::Raid10, [vec![0, 2], vec![1, 3]]),
+        (Level::Raid6, [vec![0, 1], vec![2, 3]]),
+    ] {
+        let n = halves[0].len() * 2;
+        let all: Vec<usize> = (0..n).collect();
+        let world = World::new(21, n);
+        let group = world.create(level, n, true);
+        world.stop(world.start(group, &all, Policy::default()));
+        run_alone(&world, group, &halves[0], waited());
+        // The host's witness knows of the first run: the other half alone is not the latest.
+        let refusal = world.decide(group, &halves[1], waited());
+        assert!(matches!(refusal, Decision::Refuse(Refusal::NewerEpochKnown { .. })), "{level}: {refusal}");
+        // Another host has no witness.
+        *world.env.witness.borrow_mut() = None;
+        run_alone(&world, group, &halves[1], waited());
+        let before = world.images();
+        for witness in [world.witness(), None] {
+            let observed = world.observe(&all);
+            for policy in [Policy::default(), waited(), forced()] {
+                let decision = decide(group, &observed, witness.as_ref(), policy);
+                let Decision::Refuse(Refusal::Diverged { sides }) = &decision else {
+                    panic!("{level}: {decision}");
+                };
+                assert_eq!(sides.len(), 2);
+                assert!(sides.iter().all(|(_, members)| members.len() == n / 2), "{decision}");
+            }
+        }
+        assert_eq!(world.images(), before, "{level}: nothing was overwritten");
+        // The operator chooses the first half: the other one is left as it is.
+        let seen = world.observe(&[halves[0][0]]);
+        let Observation::Ours(ours) = &seen[0].what else { panic!("ours") };
+        let choose = Some(ours.copy.device_uuid);
+        let parts = world.start(group, &all, Policy { choose, ..waited() });
+        assert_eq!(parts.left_out.len(), n / 2);
+        assert!(parts.left_out.iter().all(|member| member.why.contains("conflict")), "{:?}", parts.left_out);
+        for &drive in &halves[1] {
+            assert_eq!(world.drive(drive).image(), before[drive], "{level}: the other side was written");
+        }
+    }
+}
+
+#[test]
+fn sl_01_a_side_that_cannot_have_run_is_no_choice() {
+    // RAID 5: three of four ran on; the fourth took part in a start that never got further.
+    let world = World::new(22, 4);
+    let group = world.create(Level::Raid5, 4, true);
+    world.stop(world.start(group, &[0, 1, 2, 3], Policy::default()));
+    let before = world.images();
+    world.env.recorder.power.set(Some(0));
+    let crashed = world.decide(group, &[0, 1, 2, 3], Policy::default());
+    let Decision::Start(plan) = crashed else { panic!("{crashed}") };
+    // Bitmaps of all four, then the copy of the first member only.
+    world.env.recorder.power.set(Some(5));
+    assert!(world.run(|env| async move { start(&env, *plan).await }).is_err());
+    world.env.recorder.power.set(None);
+    assert_ne!(world.images(), before);
+    let ahead: Vec<usize> = (0..4)
+        .filter(|&n| match &world.observe(&[n])[0].what {
+            Observation::Ours(ours) => ours.copy.epoch().counter > 3,
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(ahead.len(), 1, "one member knows the epoch of the start that failed");
+    let others: Vec<usize> = (0..4).filter(|n| *n != ahead[0]).collect();
+    run_alone(&world, group, &others, waited());
+    let parts = world.start(group, &[0, 1, 2, 3], Policy::default());
+    assert_eq!(parts.left_out.len(), 1);
+    assert!(parts.left_out[0].why.contains("conflict"), "{}", parts.left_out[0].why);
+}
+
+#[test]
+fn sl_02_dropped_in_every_order_a_stale_member_never_wins() {
+    for (level, n, drops) in
+        [(Level::Raid1, 4, 3), (Level::Raid6, 5, 2), (Level::Raid5, 3, 1), (Level::Raid10, 6, 3)]
+    {
+        for order in orders(n, drops) {
+            sl_02_one_order(level, n, &order);
+        }
+    }
+}
+
+/// All ways to pick `k` of 0..n in order.
+fn orders(n: usize, k: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..k {
+        all = all
+            .into_iter()
+            .flat_map(|order: Vec<usize>| {
+                (0..n).filter_map(move |next| {
+                    let fresh = !order.contains(&next);
+                    fresh.then(|| order.iter().copied().chain([next]).collect())
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+fn sl_02_one_order(level: Level, n: usize, order: &[usize]) {
+    let world = World::new(23, n);
+    let group = world.create(level, n, true);
+    let all: Vec<usize> = (0..n).collect();
+    let mut parts = world.start(group, &all, Policy::default());
+    let data_start = parts.view.members[0].layout.data_start.0;
+    let mut acknowledged = 1;
+    write(&world, &parts, acknowledged);
+    for &slot in order {
+        let slot = Slot(u8::try_from(slot).unwrap());
+        let left = |lost: Slot| parts.view.member(lost).is_in_sync() && lost != slot;
+        if !parts.geometry.is_readable(left) {
+            return;
+        }
+        // The write that meets the failure, then the drop, then the acknowledgement.
+        acknowledged += 1;
+        for other in
+            parts.view.slots().filter(|other| *other != slot && parts.view.member(*other).is_in_sync())
+        {
+            write_version(&world, &parts, other, acknowledged);
+        }
+        let (next, failed) = world.drop_member(parts, slot);
+        assert!(failed.is_empty());
+        parts = next;
+        acknowledged += 1;
+        write(&world, &parts, acknowledged);
+    }
+    drop(parts);
+    let everything = world.observe(&all);
+    for present in subsets(n) {
+        let observed: Vec<_> = present.iter().map(|&drive| everything[drive].clone()).collect();
+        for witness in [world.witness(), None] {
+            let Decision::Start(plan) = decide(group, &observed, witness.as_ref(), waited()) else {
+                continue;
+            };
+            for slot in plan.slots.iter().filter(|slot| slot.state == PlannedState::InSync) {
+                let drive = usize::try_from(slot.member.as_ref().unwrap().0.0).unwrap();
+                assert_eq!(
+                    version_of(&world, drive, data_start),
+                    acknowledged,
+                    "{level}: dropped {order:?}, present {present:?}, witness {}: drive {drive} is stale",
+                    witness.is_some()
+                );
+            }
+        }
+    }
+    // With every member back the group starts (parity: forced, it is dirty and degraded), without the dropped ones.
+    let policy = if level.parities() > 0 { forced() } else { waited() };
+    let parts = world.start(group, &all, policy);
+    assert_eq!(parts.view.missing(), order.len());
+}
+
+#[test]
+fn sl_03_blank_drive_never_brings_offline_group_online() {
+    let world = World::new(24, 5);
+    let group = world.create(Level::Raid5, 4, true);
+    let parts = world.start(group, &[0, 1, 2, 3], Policy::default());
+    let gone = [parts.view.member(Slot(1)).device_uuid, parts.view.member(Slot(2)).device_uuid];
+    let (parts, _) = world.drop_member(parts, Slot(1));
+    let (parts, _) = world.drop_member(parts, Slot(2));
+    drop(parts);
+    for policy in [Policy::default(), waited(), forced()] {
+        // Drive 4 is blank.
+        let decision = world.decide(group, &[0, 3, 4], policy);
+        let Decision::Refuse(Refusal::NotEnoughMembers { needs, present, .. }) = &decision else {
+            panic!("{decision}");
+        };
+        assert_eq!((*present, needs.len()), (2, 1));
+        assert_eq!(needs[0].device_uuid, gone[1], "the one that completes the last epoch that could serve");
+        assert!(decision.to_string().contains(&gone[1].to_string()), "{decision}");
+    }
+    // The first one lost is no help: writes were acknowledged without it.
+    let decision = world.decide(group, &[0, 1, 3], forced());
+    assert!(matches!(decision, Decision::Refuse(Refusal::NotEnoughMembers { .. })), "{decision}");
+    // The real member brings it back: nothing was written meanwhile, so no bit is set.
+    let parts = world.start(group, &[0, 2, 3], waited());
+    assert!(parts.view.member(Slot(2)).is_in_sync());
+    assert_eq!(parts.view.missing(), 1);
+}
+
+#[test]
+fn sl_09_dirty_and_degraded_refuses_and_force_marks_the_group_for_ever() {
+    for (level, n) in [(Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid6, 5)] {
+        let world = World::new(25, n);
+        let group = world.create(level, n, true);
+        let all: Vec<usize> = (0..n).collect();
+        let parts = world.start(group, &all, Policy::default());
+        write(&world, &parts, 1);
+        drop(parts);
+        let present: Vec<usize> = (1..n).collect();
+        let decision = world.decide(group, &present, waited());
+        let Decision::Refuse(refusal @ Refusal::DirtyAndDegraded { missing, dirty_regions: Some(1) }) =
+            &decision
+        else {
+            panic!("{level}: {decision}");
+        };
+        assert_eq!(missing.len(), 1);
+        assert!(refusal.is_for_safety() && refusal.yields_to_force());
+        // All present: a resync puts it right.
+        let observed = world.observe(&all);
+        let decision = decide(group, &observed, None, Policy::default());
+        assert!(matches!(&decision, Decision::Start(plan) if plan.doubt == Doubt::Torn && !plan.is_forced));
+        // By force it starts, and says so for ever.
+        let parts = world.start(group, &present, forced());
+        assert!(parts.warnings.iter().any(|warning| warning.contains("force")), "{:?}", parts.warnings);
+        world.stop(parts);
+        for _ in 0..3 {
+            let parts = world.start(group, &present, waited());
+            let raid_core::membership::GroupMeta::Persistent(meta) = &parts.meta else { panic!("on drives") };
+            assert!(meta.marks().forced && meta.forced_at().is_some(), "{level}: the mark is gone");
+            world.stop(parts);
+        }
+    }
+}
+
+#[test]
+fn sl_09_without_a_write_in_flight_nothing_is_torn() {
+    let world = World::new(26, 4);
+    let group = world.create(Level::Raid5, 4, true);
+    drop(world.start(group, &[0, 1, 2, 3], Policy::default()));
+    // Crashed, and one member lost, but no intent bit is set: no stripe can be half written.
+    assert_eq!(world.start(group, &[0, 1, 2], waited()).view.missing(), 1);
+}
+
+#[test]
+fn m4_a_mirrors_last_member_needs_a_clean_mark_a_witness_or_force() {
+    for (clean, witness, starts) in [(false, false, false), (true, false, true), (false, true, true)] {
+        let world = World::new(27, 2);
+        let group = world.create(Level::Raid1, 2, true);
+        let parts = world.start(group, &[0, 1], Policy::default());
+        if clean {
+            world.stop(parts)
+        } else {
+            drop(parts)
+        }
+        let known = world.witness().filter(|_| witness);
+        let observed = world.observe(&[0]);
+        assert!(matches!(
+            decide(group, &observed, known.as_ref(), Policy::default()),
+            Decision::WaitFor { .. }
+        ));
+        let decision = decide(group, &observed, known.as_ref(), waited());
+        if starts {
+            assert!(matches!(&decision, Decision::Start(plan) if !plan.is_forced), "{decision}");
+        } else {
+            let unproven = matches!(&decision, Decision::Refuse(Refusal::LastMirrorUnproven { absent }) if absent.len() == 1);
+            assert!(unproven, "{decision}");
+            let decision = decide(group, &observed, None, forced());
+            assert!(matches!(&decision, Decision::Start(plan) if plan.is_forced), "{decision}");
+        }
+    }
+}
+
+#[test]
+fn m4_of_raid_10_another_pair_decides() {
+    let world = World::new(28, 4);
+    let group = world.create(Level::Raid10, 4, true);
+    let parts = world.start(group, &[0, 1, 2, 3], Policy::default());
+    write(&world, &parts, 1);
+    // Slot 0 is dropped, 1, 2 and 3 go on.
+    let (parts, _) = world.drop_member(parts, Slot(0));
+    write(&world, &parts, 2);
+    drop(parts);
+    // 0 comes back with the other pair, its own twin is absent: the other pair knows better.
+    let observed = world.observe(&[0, 2, 3]);
+    let decision = decide(group, &observed, None, forced());
+    assert!(
+        matches!(&decision, Decision::Refuse(Refusal::NotEnoughMembers { needs, .. }) if needs[0].slot == Slot(1))
+    );
+    // One half of each pair, the other halves absent and able to have gone on: not without proof.
+    let decision = decide(group, &world.observe(&[1, 2]), None, waited());
+    assert!(matches!(&decision, Decision::Start(_)), "slot 3 alone cannot have gone on: {decision}");
+    let world = World::new(29, 4);
+    let group = world.create(Level::Raid10, 4, true);
+    drop(world.start(group, &[0, 1, 2, 3], Policy::default()));
+    let decision = decide(group, &world.observe(&[1, 2]), None, waited());
+    assert!(matches!(decision, Decision::Refuse(Refusal::LastMirrorUnproven { .. })), "{decision}");
+}
+
+#[test]
+fn a_witness_that_cannot_be_stored_is_shown_and_does_not_stop_the_group() {
+    let world = World::new(30, 2);
+    let group = world.create(Level::Raid1, 2, true);
+    world.env.witness_fails.set(true);
+    let parts = world.start(group, &[0, 1], Policy::default());
+    let raid_core::membership::GroupMeta::Persistent(meta) = &parts.meta else { panic!("on drives") };
+    assert!(meta.witness_error().is_some());
+    world.env.witness_fails.set(false);
+    let (parts, failed) = world.drop_member(parts, Slot(1));
+    let raid_core::membership::GroupMeta::Persistent(meta) = &parts.meta else { panic!("on drives") };
+    assert!(failed.is_empty() && meta.witness_error().is_none());
+}
+
+#[test]
+fn a_member_that_cannot_take_an_epoch_is_reported_and_never_current_again() {
+    let world = World::new(31, 3);
+    let group = world.create(Level::Raid1, 3, true);
+    let parts = world.start(group, &[0, 1, 2], Policy::default());
+    world.drive(1).fail_with(Some(IoKind::Transport));
+    let (parts, failed) = world.drop_member(parts, Slot(0));
+    assert_eq!(
+        failed.iter().map(|(slot, error)| (*slot, error.kind)).collect::<Vec<_>>(),
+        [(Slot(1), IoKind::Transport)]
+    );
+    let (parts, failed) = world.drop_member(parts, Slot(1));
+    assert!(failed.is_empty());
+    drop(parts);
+    world.drive(1).fail_with(None);
+    let parts = world.start(group, &[0, 1, 2], Policy::default());
+    assert_eq!(
+        parts.view.members.iter().map(|member| member.is_in_sync()).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+}
+
+// --- A random life, against a model -------------------------------------------------------------------------------
+
+/// One life of a group: writes, drops, crashes, clean stops, replacements, restarts with some of the drives.
+struct Life {
+    world: World,
+    group: Uuid,
+    level: Level,
+    drives: usize,
+    running: Option<StartParts>,
+    acknowledged: u64,
+    next: u64,
+    data_start: u64,
+    starts: u32,
+    /// A host without memory of its groups. A clean mark would let half of a mirror start alone there (M4), so such a
+    /// life has no clean stop.
+    has_witness: bool,
+}
+
+impl Life {
+    fn new(seed: u64, level: Level, n: usize, has_witness: bool) -> Self {
+        let world = World::new(seed, n);
+        let group = world.create(level, n, true);
+        let parts = world.start(group, &(0..n).collect::<Vec<_>>(), Policy::default());
+        let data_start = parts.view.members[0].layout.data_start.0;
+        Self {
+            world,
+            group,
+            level,
+            drives: n,
+            running: Some(parts),
+            acknowledged: 0,
+            next: 1,
+            has_witness,
+            data_start,
+            starts: 0,
+        }
+    }
+
+    fn random(&self, below: usize) -> usize {
+        let below = u64::try_from(below).unwrap();
+        usize::try_from(self.world.env.random_u64() % below).unwrap()
+    }
+
+    fn version(&self, parts: &StartParts, slot: Slot) -> u64 {
+        let drive = usize::try_from(parts.view.member(slot).drive.unwrap().0).unwrap();
+        version_of(&self.world, drive, self.data_start)
+    }
+
+    fn write_acknowledged(&mut self) {
+        let Some(parts) = &self.running else { return };
+        if !parts.geometry.is_readable(|slot| parts.view.member(slot).is_in_sync()) {
+            return;
+        }
+        write(&self.world, parts, self.next);
+        self.acknowledged = self.next;
+        self.next += 1;
+        if parts.view.is_complete() && self.random(2) == 0 {
+            mark_intent(&self.world, parts, false);
+        }
+    }
+
+    /// A write that reaches some members, then the power goes.
+    fn crash_in_a_write(&mut self) {
+        let Some(parts) = self.running.take() else { return };
+        if parts.geometry.is_readable(|slot| parts.view.member(slot).is_in_sync()) {
+            mark_intent(&self.world, &parts, true);
+            for slot in parts.view.slots().filter(|slot| parts.view.member(*slot).is_in_sync()) {
+                if self.random(2) == 0 {
+                    write_version(&self.world, &parts, slot, self.next);
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// A member fails in a write; the power may go anywhere in the drop.
+    fn drop_one(&mut self) {
+        let Some(parts) = self.running.take() else { return };
+        let slot = Slot(u8::try_from(self.random(parts.view.members.len())).unwrap());
+        let left = |other: Slot| parts.view.member(other).is_in_sync() && other != slot;
+        if parts.view.member(slot).is_missing() || !parts.geometry.is_readable(left) {
+            self.running = Some(parts);
+            return;
+        }
+        mark_intent(&self.world, &parts, true);
+        let version = self.next;
+        self.next += 1;
+        for other in parts.view.slots().filter(|other| left(*other)) {
+            write_version(&self.world, &parts, other, version);
+        }
+        let power =
+            (self.random(3) == 0).then(|| u64::try_from(self.random(2 * parts.view.members.len())).unwrap());
+        self.world.env.recorder.power.set(power);
+        let (parts, failed) = self.world.drop_member(parts, slot);
+        self.world.env.recorder.power.set(None);
+        if failed.is_empty() {
+            self.acknowledged = version;
+            self.running = Some(parts);
+        }
+    }
+
+    fn replace_one(&mut self) {
+        let Some(parts) = &self.running else { return };
+        let missing = parts.view.slots().find(|slot| parts.view.member(*slot).is_missing());
+        let (Some(slot), true) = (missing, self.drives < 12) else { return };
+        let key = self.world.add(8 << 20, raid_core::units::BlockSize::B512);
+        self.drives += 1;
+        let mut parts = self.running.take().unwrap();
+        parts = self.world.run(move |env| async move {
+            let drives = handles(&env, &parts.view);
+            let drive = env.drive(key).unwrap();
+            let member = prepare_member(&env, &parts.meta, &parts.view, slot, (key, &drive), &drives).await;
+            parts.view.members[slot.index()] = member.unwrap();
+            publish_next(&env, &mut parts).await;
+            let drives = handles(&env, &parts.view);
+            store_cursor(&env, &parts.meta, &parts.view, slot, 65_536, &drives).await.unwrap();
+            parts
+        });
+        self.running = Some(parts);
+    }
+
+    /// Ends a rebuild, if one runs: the data is copied, flushed, then the member is in sync.
+    fn finish_rebuild(&mut self) {
+        let Some(mut parts) = self.running.take() else { return };
+        let rebuilding = |slot: &Slot| parts.view.member(*slot).state == MemberState::Rebuilding;
+        if let Some(slot) = parts.view.slots().find(rebuilding) {
+            write_version(&self.world, &parts, slot, self.acknowledged);
+            parts.view.members[slot.index()].state = MemberState::InSync;
+            parts = self.world.run(|env| async move {
+                publish_next(&env, &mut parts).await;
+                parts
+            });
+        }
+        self.running = Some(parts);
+    }
+
+    fn stop(&mut self) {
+        if let Some(parts) = self.running.take_if(|_| self.has_witness) {
+            self.world.stop(parts);
+        }
+    }
+
+    fn restart(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let present: Vec<usize> = (0..self.drives).filter(|_| self.random(4) > 0).collect();
+        let observed = self.world.observe(&present);
+        let witness = self.world.witness().filter(|_| self.has_witness);
+        let Decision::Start(plan) = decide(self.group, &observed, witness.as_ref(), waited()) else { return };
+        assert!(!plan.is_forced);
+        let doubt = plan.doubt;
+        let parts = self.world.start_plan(*plan);
+        self.starts += 1;
+        let versions: BTreeMap<Slot, u64> = parts
+            .view
+            .slots()
+            .filter(|slot| parts.view.member(*slot).is_in_sync())
+            .map(|slot| (slot, self.version(&parts, slot)))
+            .collect();
+        let at_least = self.acknowledged;
+        assert!(
+            versions.values().all(|version| *version >= at_least),
+            "{} drives {present:?}: acknowledged {at_least}, members have {versions:?}",
+            self.level
+        );
+        let torn = versions.values().any(|version| Some(version) != versions.values().next());
+        if torn {
+            assert_eq!(doubt, Doubt::Torn, "members differ and nobody resyncs them");
+            let bits = &parts.bitmap.as_ref().unwrap().bits;
+            assert!(bits.is_dirty(0), "the intent bit of a torn write is lost");
+            let parity_is_complete = parts.view.is_complete() || self.level.parities() == 0;
+            assert!(parity_is_complete, "dirty and degraded parity group started by itself");
+        }
+        // The resync: all take the version of the first.
+        let version = *versions.values().next().unwrap();
+        for slot in versions.keys() {
+            write_version(&self.world, &parts, *slot, version);
+        }
+        self.acknowledged = version;
+        if parts.view.is_complete() {
+            mark_intent(&self.world, &parts, false);
+        }
+        self.running = Some(parts);
+    }
+}
+
+async fn publish_next(env: &TestEnv, parts: &mut StartParts) {
+    parts.view.epoch = next_epoch(env, parts.view.epoch);
+    parts.view.version += 1;
+    let failed = publish(env, &parts.meta, &parts.view, &handles(env, &parts.view)).await;
+    assert!(failed.is_empty());
+}
+
+#[test]
+fn p3_no_random_life_lets_a_stale_member_win() {
+    let mut starts = 0;
+    for (level, n) in shapes().into_iter().filter(|(level, _)| level.is_redundant()) {
+        for seed in 0..12 {
+            let mut life = Life::new(seed * 1000 + u64::from(level.number()), level, n, seed % 3 > 0);
+            for _ in 0..60 {
+                match life.random(8) {
+                    0 | 1 => life.write_acknowledged(),
+                    2 => life.crash_in_a_write(),
+                    3 => life.drop_one(),
+                    4 => life.replace_one(),
+                    5 => life.finish_rebuild(),
+                    6 => life.stop(),
+                    _ => {}
+                }
+                life.restart();
+            }
+            starts += life.starts;
+        }
+    }
+    assert!(starts > 500, "the lives hardly ever restart ({starts}): the test proves little");
+}
+
+#[test]
+fn drives_of_other_groups_and_keys_beside_it_change_nothing() {
+    let world = World::new(40, 4);
+    let first = world.try_create(Level::Raid1, &[0, 1], true, false).unwrap();
+    let second = world.try_create(Level::Raid1, &[2, 3], true, false).unwrap();
+    let both = world.observe(&[3, 0, 2, 1]);
+    assert_eq!(raid_core::membership::groups_of(&both).len(), 2);
+    for (group, drives) in [(first, [0, 1]), (second, [2, 3])] {
+        let decision = decide(group, &both, None, Policy::default());
+        let Decision::Start(plan) = decision else { panic!("{decision}") };
+        let used: Vec<u64> = plan.slots.iter().map(|slot| slot.member.as_ref().unwrap().0.0).collect();
+        assert_eq!(used, drives);
+    }
+    let unknown = decide(Uuid([7; 16]), &both, None, forced());
+    assert!(matches!(unknown, Decision::Refuse(Refusal::NoMembers { .. })));
+}
+
+#[test]
+fn a_copied_drive_is_a_twin_and_refused() {
+    let world = World::new(41, 3);
+    let group = world.create(Level::Raid1, 2, true);
+    world.stop(world.start(group, &[0, 1], Policy::default()));
+    world.drive(2).set_image(world.drive(1).image());
+    let decision = world.decide(group, &[0, 1, 2], forced());
+    let Decision::Refuse(Refusal::Twins { drives, .. }) = &decision else { panic!("{decision}") };
+    let mut drives = drives.map(|key| key.0);
+    drives.sort_unstable();
+    assert_eq!(drives, [1, 2]);
+}
