@@ -37,8 +37,8 @@ impl<E: Env> Group<E> {
             }
             drop(entered);
             let is_done = errors.is_empty();
-            self.fail_all(epoch, errors).await?;
             if !is_done {
+                Box::pin(self.fail_all(epoch, errors)).await?;
                 continue;
             }
             self.0.shared.wait_settled(version).await;

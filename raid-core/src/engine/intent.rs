@@ -257,6 +257,11 @@ impl<E: Env> Group<E> {
         if intents.is_durable(&ticket.bits) {
             return Ok(());
         }
+        Box::pin(self.log_pages(entered, ticket)).await
+    }
+
+    async fn log_pages(&self, entered: &Entered<E>, ticket: &IntentTicket<'_>) -> Result<(), SlotErrors> {
+        let intents = ticket.intents;
         let _turn = intents.turn.take().await;
         // Whoever had the turn before has taken our bits along, most of the time.
         if intents.is_durable(&ticket.bits) {

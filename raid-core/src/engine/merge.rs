@@ -117,9 +117,9 @@ impl<E: Env> Group<E> {
         let mut result = self.write_pieces(&pieces, &stripes, how).await;
         if result.is_err() && !taken.is_empty() {
             // An error belongs to exactly the blocks it is about (promise P4): each write for itself.
-            result = self.write_pieces(&pieces[..own], &stripes, how).await;
+            result = Box::pin(self.write_pieces(&pieces[..own], &stripes, how)).await;
             for queued in taken {
-                let alone = self.write_pieces(&queued.pieces, &stripes, how).await;
+                let alone = Box::pin(self.write_pieces(&queued.pieces, &stripes, how)).await;
                 set(&queued.turn, Turn::Done(alone));
             }
         } else {

@@ -24,7 +24,10 @@ impl<E: Env> Group<E> {
         // A change waits for everybody to leave the old view; we must not be among them when we wait for it.
         drop(entered);
         let failed: smallvec::SmallVec<[_; 2]> = errors.iter().map(|(slot, _)| *slot).collect();
-        self.fail_all(epoch, errors).await?;
+        // Rare work is boxed, here and elsewhere: it would make the future of every write larger.
+        if !errors.is_empty() {
+            Box::pin(self.fail_all(epoch, errors)).await?;
+        }
         shared.wait_settled(version).await;
         if shared.geometry().level().parities() > 0 {
             if shared.is_offline() {
@@ -45,7 +48,7 @@ impl<E: Env> Group<E> {
         if shared.bad.any() {
             let written = puts.iter().filter(|put| !failed.contains(&put.slot));
             let ranges = written.map(|put| (put.slot, put.at..put.at + u64::from(put.seg.len())));
-            self.clear_bad_blocks(ranges).await?;
+            Box::pin(self.clear_bad_blocks(ranges)).await?;
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl<E: Env> Group<E> {
         for _ in 0..ATTEMPTS_MAX {
             match self.write_once(pieces, stripes, how).await {
                 Ok(()) => return Ok(()),
-                Err(attempt) => self.start_again(attempt).await?,
+                Err(attempt) => Box::pin(self.start_again(attempt)).await?,
             }
         }
         Err(GAVE_UP)

@@ -85,7 +85,7 @@ impl<E: Env> Group<E> {
         for _ in 0..ATTEMPTS_MAX {
             match self.zero_stripes_once(&stripes, unmap).await {
                 Ok(()) => return Ok(()),
-                Err(attempt) => self.start_again(attempt).await?,
+                Err(attempt) => Box::pin(self.start_again(attempt)).await?,
             }
         }
         Err(GAVE_UP)

@@ -17,7 +17,6 @@ use raid_core::membership::{
     CreateError, CreateRequest, Decision, Observed, Policy, StartParts, StartPlan, create, decide,
     next_epoch, observe, publish, start,
 };
-use raid_core::parity::CpuParity;
 use raid_core::ports::{Done, Drive, DriveKey, Durability, Env, IoError, IoKind, Pool};
 use raid_core::units::{BlockSize, DriveOffset, LaneId, Slot, Uuid};
 use raid_core::view::{MemberState, View, Witness};
@@ -252,7 +251,7 @@ pub struct TestEnv {
 
 impl Env for TestEnv {
     type Drive = TestDrive;
-    type Parity = CpuParity;
+    type Parity = sim::SimParity;
     type Clock = SimClock;
 
     fn lane(&self) -> LaneId {
@@ -263,7 +262,7 @@ impl Env for TestEnv {
         self.sim.clock()
     }
 
-    fn parity(&self) -> &CpuParity {
+    fn parity(&self) -> &sim::SimParity {
         self.sim.parity()
     }
 
