@@ -98,7 +98,6 @@ fn list(drives: &DriveListDoc) -> String {
 
 /// One drive, field by field; also the head of `examine`.
 pub(crate) fn show(drive: &DriveDoc) -> String {
-    let errors = &drive.errors;
     let mut text = fields(&[
         ("drive", drive.path.clone()),
         ("state", word(&drive.state)),
@@ -112,16 +111,7 @@ pub(crate) fn show(drive: &DriveDoc) -> String {
         ("group uuid", drive.group_uuid.clone().unwrap_or_default()),
         ("device uuid", drive.device_uuid.clone().unwrap_or_default()),
         ("held by", drive.holders.join(", ")),
-        (
-            "errors",
-            format!(
-                "{}, {}, {}, {}",
-                count(errors.reads, "read"),
-                count(errors.writes, "write"),
-                count(errors.timeouts, "time-out"),
-                count(errors.repairs, "repair")
-            ),
-        ),
+        ("errors", count(drive.errors.commands, "failed command")),
     ]);
     if !drive.signatures.is_empty() {
         let mut rows = vec![header(&["FOUND", "AT BYTE", "LABEL", "UUID"])];

@@ -33,14 +33,14 @@ pub(super) struct Job {
 impl Job {
     /// A job that starts now.
     #[must_use]
-    pub fn new(operation: Operation, slot: Option<Slot>, pace: Arc<Pace>) -> Arc<Self> {
+    pub(super) fn new(operation: Operation, slot: Option<Slot>, pace: Arc<Pace>) -> Arc<Self> {
         let first = (Instant::now(), pace.done_bytes.load(Ordering::Relaxed));
         let samples = Mutex::new(VecDeque::from([first]));
         Arc::new(Self { operation, slot, pace, started_unix_s: unix_seconds(), samples })
     }
 
     /// Notes how far it is now; called a few times a second.
-    pub fn sample(&self) {
+    pub(super) fn sample(&self) {
         let now = Instant::now();
         let mut samples = self.samples.lock();
         samples.push_back((now, self.pace.done_bytes.load(Ordering::Relaxed)));
@@ -60,7 +60,7 @@ impl Job {
 
     /// The document.
     #[must_use]
-    pub fn doc(&self) -> ProgressDoc {
+    pub(super) fn doc(&self) -> ProgressDoc {
         let (done, total) =
             (self.pace.done_bytes.load(Ordering::Relaxed), self.pace.total_bytes.load(Ordering::Relaxed));
         ProgressDoc::new(self.operation, self.slot.map(|slot| slot.0), done, total)

@@ -18,7 +18,7 @@ pub(super) async fn install_group(lanes: &[Remote], uuid: Uuid, shared: &Arc<Sha
             state.insert_group(uuid, group);
         });
         // A lane that has gone takes the daemon down with it; nothing to do here.
-        drop(done.await);
+        let _ = done.await;
     }
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn remove_group(lanes: &[Remote], uuid: Uuid, keys: Vec<DriveKe
                 state.env().forget_drive(key);
             }
         });
-        drop(done.await);
+        let _ = done.await;
     }
 }
 

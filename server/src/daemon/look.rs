@@ -30,7 +30,7 @@ pub(super) struct Looked {
 impl Looked {
     /// What lies on it, in words; `None` if nothing does.
     #[must_use]
-    pub fn what(&self) -> Option<String> {
+    pub(super) fn what(&self) -> Option<String> {
         match &self.seen.what {
             Observation::NotOurs => {}
             other => return Some(other.to_string()),
@@ -120,7 +120,7 @@ impl Daemon {
     pub(super) async fn release(&self, keys: Vec<DriveKey>) {
         for key in keys {
             for lane in &self.lanes {
-                drop(on_lane(lane, move |state| async move { state.env().forget_drive(key) }).await);
+                let _ = on_lane(lane, move |state| async move { state.env().forget_drive(key) }).await;
             }
             drop(self.host.remove_drive(key));
         }

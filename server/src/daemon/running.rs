@@ -62,13 +62,13 @@ pub(super) struct Running {
 impl Running {
     /// Name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.shared.name()
     }
 
     /// The metadata of its members.
     #[must_use]
-    pub fn persistent(&self) -> Option<&Persistent> {
+    pub(super) fn persistent(&self) -> Option<&Persistent> {
         match self.shared.meta().as_ref() {
             GroupMeta::Volatile => None,
             GroupMeta::Persistent(meta) => Some(meta),
@@ -77,14 +77,14 @@ impl Running {
 
     /// The slot whose drive has this key.
     #[must_use]
-    pub fn slot_of(&self, key: DriveKey) -> Option<Slot> {
+    pub(super) fn slot_of(&self, key: DriveKey) -> Option<Slot> {
         let places = self.places.lock();
         (0u8..).map(Slot).zip(places.iter()).find(|(_, place)| place.key == Some(key)).map(|(slot, _)| slot)
     }
 
     /// The slot whose member has this path, serial or device uuid.
     #[must_use]
-    pub fn slot_called(&self, name: &str) -> Option<Slot> {
+    pub(super) fn slot_called(&self, name: &str) -> Option<Slot> {
         let view = self.shared.view();
         let uuid = Uuid::parse(name);
         let path = super::drives::canonical(std::path::Path::new(name)).display().to_string();
@@ -98,7 +98,7 @@ impl Running {
     }
 
     /// Lets go of the drives of members that the engine has dropped, and says so in the log.
-    pub fn release_dropped(&self, host: &Host, lanes: &[Remote]) {
+    pub(super) fn release_dropped(&self, host: &Host, lanes: &[Remote]) {
         let view = self.shared.view();
         for slot in view.slots().filter(|slot| view.member(*slot).is_missing()) {
             let released = {
@@ -152,7 +152,7 @@ impl Running {
 
     /// What the health of the group is judged by.
     #[must_use]
-    pub fn facts(&self) -> GroupFacts {
+    pub(super) fn facts(&self) -> GroupFacts {
         let status = self.shared.status();
         let geometry = *self.shared.geometry();
         GroupFacts {
@@ -166,13 +166,13 @@ impl Running {
 
     /// Whether nothing waits for a sync and no job that makes one runs.
     #[must_use]
-    pub fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         self.shared.status().unsynced_stripes == 0
     }
 
     /// The document.
     #[must_use]
-    pub fn doc(&self) -> GroupDoc {
+    pub(super) fn doc(&self) -> GroupDoc {
         let status = self.shared.status();
         let geometry = *self.shared.geometry();
         let facts = self.facts();

@@ -67,7 +67,7 @@ impl StateDir {
     ///
     /// # Errors
     /// [`StateError::Locked`] while another daemon runs over it; [`StateError::Io`] otherwise.
-    pub fn open(path: &Path) -> Result<Self, StateError> {
+    pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let io = |source| StateError::Io { path: path.to_owned(), source };
         let mut builder = fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -100,12 +100,12 @@ impl StateDir {
 
     /// Paths at which members were last seen.
     #[must_use]
-    pub fn drive_paths(&self) -> Vec<PathBuf> {
+    pub(super) fn drive_paths(&self) -> Vec<PathBuf> {
         self.saved.lock().drive_paths.clone()
     }
 
     /// Remembers that members are at these paths.
-    pub fn remember_drives(&self, paths: impl IntoIterator<Item = PathBuf>) {
+    pub(super) fn remember_drives(&self, paths: impl IntoIterator<Item = PathBuf>) {
         self.change(|saved| {
             saved.drive_paths.extend(paths);
             saved.drive_paths.sort();
@@ -115,12 +115,12 @@ impl StateDir {
 
     /// Exposures of a disk (`GROUP-UUID/DISK`).
     #[must_use]
-    pub fn exposures(&self, disk: &str) -> Vec<SavedExposure> {
+    pub(super) fn exposures(&self, disk: &str) -> Vec<SavedExposure> {
         self.saved.lock().exposures.get(disk).cloned().unwrap_or_default()
     }
 
     /// Remembers an exposure.
-    pub fn remember_exposure(&self, disk: &str, exposure: SavedExposure) {
+    pub(super) fn remember_exposure(&self, disk: &str, exposure: SavedExposure) {
         self.change(|saved| {
             let of_disk = saved.exposures.entry(disk.to_owned()).or_default();
             of_disk.retain(|other| other.address != exposure.address);
@@ -129,7 +129,7 @@ impl StateDir {
     }
 
     /// Forgets one exposure of a disk, or all of them.
-    pub fn forget_exposures(&self, disk: &str, address: Option<&str>) {
+    pub(super) fn forget_exposures(&self, disk: &str, address: Option<&str>) {
         self.change(|saved| {
             let of_disk = saved.exposures.entry(disk.to_owned()).or_default();
             of_disk.retain(|other| address.is_some_and(|address| other.address != address));
