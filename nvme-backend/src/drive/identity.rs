@@ -263,7 +263,11 @@ pub(super) fn pid_with_open(path: &Path) -> Option<u32> {
     let dev = rdev(path)?;
     names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|pid| {
         let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-        names(&folder).iter().any(|fd| rdev(&folder.join(fd)) == Some(dev))
+        names(&folder).iter().any(|fd| {
+            // Only what lies in /dev is asked further: a stat of somebody's file on a hung FUSE or NFS mount never ends.
+            let link = folder.join(fd);
+            fs::read_link(&link).is_ok_and(|target| target.starts_with("/dev")) && rdev(&link) == Some(dev)
+        })
     })
 }
 
