@@ -145,9 +145,9 @@ pub trait Clock: 'static {
     fn unix_seconds(&self) -> u64;
 }
 
-/// Which part of the lane's bounded memory a lease comes from. The order Request, Scratch, Metadata is a lock order: a
-/// task waiting for one pool may hold leases of earlier pools only, and asks each pool at most once, in one call, before
-/// it takes any stripe lock. So a full arena is back-pressure and never a deadlock.
+/// Which part of the lane's bounded memory a lease comes from. The order of waiting is: Request leases, Scratch leases (one
+/// call, the worst case), stripe locks, the view, Metadata leases. Nobody waits for an earlier thing while holding a later
+/// one, and nobody holding a Metadata lease waits for a lock or a view. So a full arena is back-pressure and never a deadlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pool {
     /// Data of client requests.
