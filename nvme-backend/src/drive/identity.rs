@@ -259,11 +259,14 @@ fn pid_in_locks(text: &str, dev: Dev, inode: u64) -> Option<u32> {
 }
 
 /// Some process that has this block device open (perhaps this one), found through /proc as far as we may look.
+///
+/// Goes by what the links in /proc say and follows none: a stat of somebody's file on a filesystem that hangs would hang
+/// us, too. A process that opened another node of the same device is not found.
 pub(super) fn pid_with_open(path: &Path) -> Option<u32> {
-    let dev = rdev(path)?;
+    let path = fs::canonicalize(path).ok()?;
     names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|pid| {
         let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-        names(&folder).iter().any(|fd| rdev(&folder.join(fd)) == Some(dev))
+        names(&folder).iter().any(|fd| fs::read_link(folder.join(fd)).is_ok_and(|open| open == path))
     })
 }
 
