@@ -1,6 +1,7 @@
 //! Other people's programs: run, checked, found missing with a message, skipped without root.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -31,7 +32,9 @@ pub fn output(program: &str, arguments: &[&str]) -> Output {
 #[must_use]
 pub fn finish(command: &mut Command) -> Output {
     let shown = format!("{command:?}");
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own: who runs into the limit is killed with what it started.
+    let child = command.process_group(0).spawn();
     let child = child.unwrap_or_else(|error| {
         panic!("{shown}: {error}; `tests/run --stage tools` installs what is missing")
     });
@@ -50,7 +53,11 @@ pub fn wait_for(child: Child, shown: &str) -> Output {
     match receive.recv_timeout(TOOL_LIMIT) {
         Ok(output) => output.expect("the child is ours"),
         Err(_) => {
-            signal(pid, "KILL");
+            let group = attempt(command("kill").args(["-KILL", "--", &format!("-{pid}")]), CLEANING_MAX);
+            if !group {
+                // It has no group of its own.
+                signal(pid, "KILL");
+            }
             panic!("{shown}: no end within {TOOL_LIMIT:?}");
         }
     }
