@@ -40,6 +40,10 @@ impl Owner for FileLane {
         false
     }
 
+    fn may_block_lane(&self) -> bool {
+        matches!(self.shared.medium, Medium::File { may_block_lane: true, .. })
+    }
+
     fn orphaned(&self) {
         self.shared.quarantined.fetch_add(1, Ordering::Relaxed);
     }

@@ -34,7 +34,13 @@ pub use open::{OpenError, OpenOptions};
 
 /// Where the bytes of a drive are.
 enum Medium {
-    File { fd: OwnedFd, is_block: bool, is_direct: bool },
+    /// `may_block_lane`: see [`crate::ring::Owner::may_block_lane`].
+    File {
+        fd: OwnedFd,
+        is_block: bool,
+        is_direct: bool,
+        may_block_lane: bool,
+    },
     Ram(Ram),
     Null,
 }

@@ -50,6 +50,11 @@ pub(crate) trait Owner {
     fn fd(&self) -> RawFd;
     /// Whether an operation whose future was dropped is cancelled (sockets) or left to run (drives).
     fn cancels_dropped(&self) -> bool;
+    /// Whether the file's own code may sleep where io_uring expects it to say "would block": such operations go to a
+    /// kernel worker from the start, or a hung file would hang the whole lane with it (M7).
+    fn may_block_lane(&self) -> bool {
+        false
+    }
     /// An operation became an orphan: nobody waits for it, but the kernel still works on it.
     fn orphaned(&self) {}
     /// An orphan's completion arrived.
@@ -259,6 +264,7 @@ impl Ring {
         slot.payload = payload;
         slot.deadline_ns = deadline_ns;
         let fd = Fd(owner.fd());
+        let may_block_lane = owner.may_block_lane();
         slot.owner = Some(owner);
         let future = OpFuture { lane: lane.clone(), index, told: false };
         if inner.closing {
@@ -267,7 +273,10 @@ impl Ring {
             return future;
         }
         slot.state = State::Waiting;
-        let entry = build(slot, fd).user_data(u64::from(slot.generation) << 32 | u64::from(index));
+        let mut entry = build(slot, fd).user_data(u64::from(slot.generation) << 32 | u64::from(index));
+        if may_block_lane {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
         inner.next_deadline_ns = inner.next_deadline_ns.min(deadline_ns);
         inner.in_flight += 1;
         // SAFETY: the caller's promise; payload, vectors and owner now lie in a slot that is emptied only when the

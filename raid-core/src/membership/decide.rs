@@ -571,7 +571,11 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let missing = self.lost(|_| true);
-        self.unless_forced(Refusal::DirtyAndDegraded { missing, dirty_regions: dirty })
+        self.unless_forced(Refusal::DirtyAndDegraded { missing, dirty_regions: dirty })?;
+        // The operator took the risk: from now on parity counts as it is, or every later start would ask again and the
+        // missing blocks there could never be rebuilt. What may be wrong stays marked for ever (`forced_at`).
+        self.doubt = Doubt::Unsynced;
+        Ok(())
     }
 
     fn into_plan(self) -> StartPlan {

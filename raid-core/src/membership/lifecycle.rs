@@ -184,7 +184,7 @@ fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
         marks: Marks {
             creating: false,
             clean: false,
-            unsynced: copy.marks.unsynced,
+            unsynced: copy.marks.unsynced || (plan.is_forced && plan.doubt == Doubt::Unsynced),
             torn: plan.doubt == Doubt::Torn,
             forced: copy.marks.forced || plan.is_forced,
             deleted: false,

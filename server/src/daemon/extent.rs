@@ -100,7 +100,7 @@ pub(super) async fn store_table<E: Env>(group: &Group<E>, table: &DiskTable) -> 
 /// What a group's own first and last blocks say about its disks.
 pub(super) enum Loaded {
     /// A table; with what was repaired in memory and is still to be stored.
-    Table(DiskTable, Option<Repair>),
+    Table(Box<DiskTable>, Option<Repair>),
     /// No table: never cut (a new group), or a bare filesystem of an adopted array.
     Nothing(GptError),
 }
@@ -121,7 +121,7 @@ pub(super) async fn load_table<E: Env>(group: &Group<E>) -> Result<Loaded, IoErr
     let tail = read_bytes(group, capacity - tail_len, tail_len).await?;
     let stripe = geometry.stripe_data_bytes();
     Ok(match DiskTable::load(&head, &tail, block, capacity, stripe) {
-        Ok((table, repair)) => Loaded::Table(table, repair),
+        Ok((table, repair)) => Loaded::Table(Box::new(table), repair),
         Err(error) => Loaded::Nothing(error),
     })
 }

@@ -98,14 +98,13 @@ impl Daemon {
         Ok(self.host.add_drive(drive))
     }
 
-    /// The same, waiting for a drive that is busy until `wait` has passed (SAFETY M8).
-    pub(super) async fn open_waiting(
+    /// The same, waiting for a drive that is busy until `deadline` (SAFETY M8).
+    pub(super) async fn open_until(
         &self,
         path: &Path,
         options: OpenOptions,
-        wait: Duration,
+        deadline: Instant,
     ) -> Result<DriveKey, ApiError> {
-        let deadline = Instant::now() + wait;
         loop {
             match self.open_into_registry(path, options) {
                 Err(error) if error.code == ErrorCode::DriveBusy && Instant::now() < deadline => {

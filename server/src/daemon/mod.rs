@@ -8,7 +8,7 @@
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
-//! | `sweeps`, `jobs` | rebuild, resync and check; progress |
+//! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `examine` | a drive without a daemon |
 //! | `api` | the verbs, in terms of the above |

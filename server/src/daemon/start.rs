@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raid_core::disks::DiskTable;
 use raid_core::engine::{GroupConfig, IntentConfig, Shared};
@@ -122,12 +122,18 @@ fn config_of(
 impl Daemon {
     /// Opens every path that carries something of a group of ours, exclusively, and looks at it again: what is decided
     /// upon is what nobody else can change any more (SAFETY M8). Paths already open are left alone.
+    ///
+    /// # Errors
+    /// `drive.busy` with the holder if every member found is held by somebody else.
     pub(super) async fn take_members(
         &self,
         paths: &[PathBuf],
         wanted: impl Fn(&Looked) -> bool,
     ) -> Result<Vec<Looked>, ApiError> {
         let mut keys = Vec::new();
+        let mut busy = None;
+        // One wait for all of them: whoever holds one most likely holds them all.
+        let deadline = Instant::now() + Duration::from_nanos(self.options.drive_timeout_ns);
         for path in paths {
             if self.host.key_of_path(path).is_some() {
                 continue;
@@ -144,15 +150,19 @@ impl Daemon {
             }
             let block_size = looked_block_size(&looked);
             let options = drives::exclusive(self.options.drive_timeout_ns, block_size);
-            let wait = Duration::from_nanos(self.options.drive_timeout_ns);
-            match self.open_waiting(path, options, wait).await {
+            match self.open_until(path, options, deadline).await {
                 Ok(key) => keys.push((key, path.clone())),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "member cannot be opened; counted as absent");
+                    busy = busy.or(Some(error).filter(|error| error.code == ErrorCode::DriveBusy));
                 }
             }
         }
-        self.look(keys).await
+        match busy {
+            // Nothing but what others hold: that is the answer, not an empty list.
+            Some(error) if keys.is_empty() => Err(error),
+            _ => self.look(keys).await,
+        }
     }
 
     /// Decides about a group, with the witness of this host (SAFETY M4).
@@ -270,7 +280,7 @@ impl Daemon {
                         );
                         store_table(&group, &table).await?;
                     }
-                    Ok(Some(table))
+                    Ok(Some(*table))
                 }
                 Ok(Loaded::Nothing(GptError::Absent)) if is_new || is_blank(&group).await? => {
                     let Ok(table) = new_table(&group, uuid) else { return Ok(None) };

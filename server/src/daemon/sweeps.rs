@@ -1,19 +1,18 @@
-//! Rebuild, resync and check as jobs of a running group: started on its home lane, watched from the control thread.
+//! Rebuild and resync as jobs of a running group: started on its home lane, watched from the control thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use raid_core::engine::{CheckReport, Group, Pace, SweepError};
+use raid_core::engine::{Group, Pace, SweepError};
 use raid_core::geometry::Geometry;
 use raid_core::membership::mark_synced;
 use raid_core::ports::Env;
 use raid_core::units::{Slot, Uuid};
 
+use super::Daemon;
 use super::jobs::Job;
 use super::running::Running;
-use super::{Daemon, stopping};
-use crate::control::ApiError;
 use crate::control::model::Operation;
 use crate::lane::{LaneEnv, on_lane};
 
@@ -163,28 +162,6 @@ impl Daemon {
                 daemon.resync(&group).await;
             }
         });
-    }
-
-    /// Compares all redundancy with the data.
-    ///
-    /// # Errors
-    /// An I/O error if a block has no source left; the daemon stops.
-    pub(super) async fn check(&self, group: &Arc<Running>) -> Result<CheckReport, ApiError> {
-        let job = Self::begin(group, Operation::Check, None);
-        let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
-        let result = on_lane(&group.home, move |state| async move {
-            match state.group(uuid) {
-                Some(group) => group.check(&pace).await,
-                None => Err(SweepError::Cancelled),
-            }
-        })
-        .await;
-        Self::end(group, &job);
-        match result {
-            Ok(Ok(report)) => Ok(report),
-            Ok(Err(SweepError::Cancelled)) | Err(_) => Err(stopping()),
-            Ok(Err(error)) => Err(super::io_failed(&format!("group {}: check", group.name()), &error)),
-        }
     }
 
     /// Whether the group with this uuid runs.
