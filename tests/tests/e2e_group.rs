@@ -443,7 +443,9 @@ fn ad_07_two_daemons_never_share_drives_and_the_second_is_told_the_pid() {
     let drives = lab.drives("d", 3, DRIVE);
     let mut daemon = lab.daemon();
     daemon.create("tank", 5, &drives);
-    let second = Daemon::start(lab.join("state2"), lab.join("run2/admin.sock"), &["--no-assemble"]);
+    // It waits for drives that are in use as long as for a slow one (SAFETY M8).
+    let options = ["--no-assemble", "--drive-timeout", "1s"];
+    let second = Daemon::start(lab.join("state2"), lab.join("run2/admin.sock"), &options);
     let pid = daemon.pid().to_string();
     let refused = second.assemble("tank", &drives, &[]);
     assert!(refused.exit == 7 || refused.exit == 3, "{refused}");
