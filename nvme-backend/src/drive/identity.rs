@@ -259,14 +259,15 @@ fn pid_in_locks(text: &str, dev: Dev, inode: u64) -> Option<u32> {
 }
 
 /// Some process that has this block device open (perhaps this one), found through /proc as far as we may look.
-///
-/// Goes by what the links in /proc say and follows none: a stat of somebody's file on a filesystem that hangs would hang
-/// us, too. A process that opened another node of the same device is not found.
 pub(super) fn pid_with_open(path: &Path) -> Option<u32> {
-    let path = fs::canonicalize(path).ok()?;
+    let dev = rdev(path)?;
     names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|pid| {
         let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-        names(&folder).iter().any(|fd| fs::read_link(folder.join(fd)).is_ok_and(|open| open == path))
+        names(&folder).iter().any(|fd| {
+            // Only what lies in /dev is asked further: a stat of somebody's file on a hung FUSE or NFS mount never ends.
+            let link = folder.join(fd);
+            fs::read_link(&link).is_ok_and(|target| target.starts_with("/dev")) && rdev(&link) == Some(dev)
+        })
     })
 }
 
