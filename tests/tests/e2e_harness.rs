@@ -60,7 +60,10 @@ fn a_daemon_whose_drive_hangs_ends_with_its_test() {
     let export = daemon.expose("tank/disk");
     let mut client = export.connect();
     faulty.hang();
-    client.submit(Command::write(0, vec![1; 4096])).unwrap();
+    // Many at once: one alone may be waiting where a signal still reaches it.
+    for i in 0..64 {
+        client.submit(Command::write(i << 16, vec![1; 4096])).unwrap();
+    }
     assert!(client.wait_for(Duration::from_millis(200)).unwrap().is_none(), "it hangs");
     let pid = daemon.pid();
     // As when a test panics: the daemon goes first, and the drive still hangs.
