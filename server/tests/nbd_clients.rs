@@ -303,6 +303,8 @@ fn fio_verifies_mixed_sizes_on_several_connections() {
         "--verify=crc32c",
         "--verify_fatal=1",
         "--do_verify=1",
+        // No files about the state of the verification where the tests run.
+        "--verify_state_save=0",
         "--fsync=64",
         "--group_reporting",
     ];

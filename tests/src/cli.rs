@@ -146,7 +146,7 @@ pub fn answer(mut command: Command, input: &[u8]) -> Answer {
         .unwrap_or_else(|error| panic!("{shown}: {error}"));
     // A command that does not read its input may be gone already.
     let _unread = child.stdin.take().expect("piped").write_all(input);
-    let output = child.wait_with_output().expect("the child is ours");
+    let output = crate::tool::wait_for(child, &shown);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let signal = || std::os::unix::process::ExitStatusExt::signal(&output.status).unwrap_or(0);
     Answer {

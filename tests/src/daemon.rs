@@ -8,10 +8,11 @@ use std::time::Duration;
 use stamps::nbd::{Client, Endpoint, Options};
 
 use crate::cli::{self, Answer, Json};
+use crate::servants::Servants;
 use crate::tool;
 
 /// Long enough for anything a test waits for on a loaded machine; a time-out, not a measurement.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `warpraid serve`, killed when dropped; its log is shown if the test fails.
 #[derive(Debug)]
@@ -23,16 +24,24 @@ pub struct Daemon {
     pub state: PathBuf,
     options: Vec<String>,
     log: PathBuf,
+    /// Who serves its drives. They end before it: a daemon that waits for a drive that hangs cannot die.
+    servants: Servants,
 }
 
 impl Daemon {
     /// Starts a daemon and waits until it answers. `options` are further options of `serve`.
     #[must_use]
     pub fn start(state: PathBuf, socket: PathBuf, options: &[&str]) -> Self {
+        Self::start_served(state, socket, options, Servants::default())
+    }
+
+    /// As [`Daemon::start`], for drives that `servants` serve.
+    #[must_use]
+    pub fn start_served(state: PathBuf, socket: PathBuf, options: &[&str], servants: Servants) -> Self {
         let options = options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>();
         let child = spawn(&state, &socket, &options);
         let log = log_of(&state);
-        let mut daemon = Self { child, socket, state, options, log };
+        let mut daemon = Self { child, socket, state, options, log, servants };
         daemon.wait_ready();
         daemon
     }
@@ -76,8 +85,12 @@ impl Daemon {
 
     /// SIGKILL: no good-bye.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("the child is ours");
+        assert!(
+            self.child.try_wait().expect("the child is ours").is_none(),
+            "it ended before:\n{}",
+            self.log()
+        );
+        assert!(tool::end(&mut self.child, PATIENCE), "SIGKILL did not end the daemon within {PATIENCE:?}");
     }
 
     /// SIGTERM, and waits for a clean end.
@@ -235,9 +248,15 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have been killed by the test already.
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
+        let is_alive = !matches!(self.child.try_wait(), Ok(Some(_)));
+        if is_alive {
+            // First the signal, so that it does not act on drives that vanish; then the drives, so that it can die of it.
+            let _gone = self.child.kill();
+            self.servants.end();
+            if !tool::end(&mut self.child, PATIENCE) {
+                eprintln!("the daemon {} hangs in the kernel and is left behind", self.pid());
+            }
+        }
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();

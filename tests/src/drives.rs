@@ -58,12 +58,14 @@ impl LoopDevice {
     #[must_use]
     pub fn partition(&self, n: u32) -> PathBuf {
         let path = PathBuf::from(format!("{}p{n}", self.path.display()));
+        let name = path.file_name().and_then(|name| name.to_str()).expect("loop names are plain").to_owned();
+        if !Path::new("/sys/class/block").join(&name).exists() {
+            // A kernel that reads no partition tables takes partitions from those who do.
+            tool::run("partx", &["--add", "--nr", &n.to_string(), tool::text(&self.path)]);
+        }
         if !path.exists() {
-            // Without udev the node is ours to make: its number is in sysfs.
-            let name =
-                path.file_name().and_then(|name| name.to_str()).expect("loop names are plain").to_owned();
-            let parent = self.path.file_name().and_then(|name| name.to_str()).expect("loop names are plain");
-            let number = std::fs::read_to_string(format!("/sys/block/{parent}/{name}/dev"))
+            // Without udev or devtmpfs the node is ours to make: its number is in sysfs.
+            let number = std::fs::read_to_string(format!("/sys/class/block/{name}/dev"))
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             let (major, minor) = number.trim().split_once(':').expect("major:minor");
             tool::run("mknod", &[tool::text(&path), "b", major, minor]);
@@ -75,6 +77,6 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         // Whoever still holds it keeps it until it lets go; there is no one left to tell.
-        let _gone = tool::command("losetup").arg("--detach").arg(&self.path).status();
+        tool::attempt(tool::command("losetup").arg("--detach").arg(&self.path), tool::CLEANING_MAX);
     }
 }

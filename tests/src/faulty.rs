@@ -5,18 +5,20 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::lab::Lab;
 use crate::mount::FuseFile;
+use crate::servants::Servants;
 use crate::tool;
 
-/// A drive with switches. Declare it before the daemon that uses it.
+/// A drive with switches. Its processes end with the daemon of its lab or with itself, whichever goes first.
 #[derive(Debug)]
 pub struct Faulty {
     file: FuseFile,
-    server: Child,
+    servants: Servants,
+    pids: [u32; 2],
     name: String,
     folder: PathBuf,
 }
@@ -45,8 +47,17 @@ impl Faulty {
             .spawn()
             .expect("nbdkit runs; `tests/run --stage tools` installs it");
         tool::wait_until("nbdkit listens", Duration::from_secs(30), || socket.exists() && pause.exists());
-        let file = FuseFile::mount(&format!("nbd+unix:///?socket={}", socket.display()), &at("drive"));
-        Self { file, server, name: name.to_owned(), folder: lab.path().to_owned() }
+        let server = lab.servants().add(server);
+        let (file, fuse) =
+            FuseFile::mount_by(&format!("nbd+unix:///?socket={}", socket.display()), &at("drive"));
+        let pids = [server, lab.servants().add(fuse)];
+        Self {
+            file,
+            servants: lab.servants().clone(),
+            pids,
+            name: name.to_owned(),
+            folder: lab.path().to_owned(),
+        }
     }
 
     /// The drive.
@@ -95,6 +106,7 @@ impl Faulty {
     fn control(&self, order: u8) {
         let socket = self.folder.join(format!("{}.pause", self.name));
         let mut stream = UnixStream::connect(socket).expect("the pause filter listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("time-out");
         stream.write_all(&[order]).expect("the pause filter takes orders");
         let mut reply = [0];
         stream.read_exact(&mut reply).expect("the pause filter answers");
@@ -104,7 +116,6 @@ impl Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        let _gone = self.server.kill();
-        let _reaped = self.server.wait();
+        self.servants.end_these(&self.pids);
     }
 }

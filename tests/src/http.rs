@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cli::Json;
+use crate::daemon::PATIENCE;
 
 /// Sends a request with a JSON body; the status and the envelope (null if the body was no JSON).
 #[must_use]
@@ -18,6 +19,10 @@ pub fn request(socket: &Path, method: &str, path: &str, body: &Value) -> (u16, J
         body.len()
     );
     let mut stream = UnixStream::connect(socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .expect("time-outs");
     stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(body.as_bytes()))

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::daemon::Daemon;
+use crate::servants::Servants;
 use crate::tool;
 
 /// A test's own folder. Declare it first: it must go out of scope after what lies in it.
 #[derive(Debug)]
 pub struct Lab {
     folder: TempDir,
+    servants: Servants,
 }
 
 impl Lab {
@@ -26,7 +28,7 @@ impl Lab {
             .prefix(&format!("wr-{short}-"))
             .tempdir_in(&parent)
             .unwrap_or_else(|error| panic!("a folder in {}: {error}", parent.display()));
-        Self { folder }
+        Self { folder, servants: Servants::default() }
     }
 
     /// The folder.
@@ -41,16 +43,23 @@ impl Lab {
         self.path().join(name)
     }
 
-    /// Starts a daemon with socket and state in this folder; it looks for drives in `drives` too.
+    /// The processes that serve drives in this folder.
+    #[must_use]
+    pub fn servants(&self) -> &Servants {
+        &self.servants
+    }
+
+    /// Starts a daemon with socket and state in this folder.
     #[must_use]
     pub fn daemon(&self) -> Daemon {
-        Daemon::start(self.join("state"), self.join("run/admin.sock"), &[])
+        self.daemon_with(&[])
     }
 
     /// As [`Lab::daemon`], with further options of `serve`.
     #[must_use]
     pub fn daemon_with(&self, options: &[&str]) -> Daemon {
-        Daemon::start(self.join("state"), self.join("run/admin.sock"), options)
+        let servants = self.servants.clone();
+        Daemon::start_served(self.join("state"), self.join("run/admin.sock"), options, servants)
     }
 
     /// Blank file drives `prefix0` .. of `size_bytes` each, sparse.

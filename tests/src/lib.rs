@@ -12,6 +12,7 @@ pub mod faulty;
 pub mod http;
 pub mod lab;
 pub mod mount;
+pub mod servants;
 pub mod stamped;
 pub mod tool;
 

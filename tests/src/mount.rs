@@ -6,31 +6,41 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::drives::LoopDevice;
-use crate::tool;
+use crate::tool::{self, CLEANING_MAX};
 
 /// An NBD export as a file, through FUSE.
 #[derive(Debug)]
 pub struct FuseFile {
     path: PathBuf,
-    child: Child,
+    child: Option<Child>,
 }
 
 impl FuseFile {
     /// Mounts the export at `uri` as the file `path`, which is made.
     #[must_use]
     pub fn mount(uri: &str, path: &Path) -> Self {
+        let (mut file, child) = Self::mount_by(uri, path);
+        file.child = Some(child);
+        file
+    }
+
+    /// As [`FuseFile::mount`], and the process that serves the file is left to the caller to end.
+    #[must_use]
+    pub fn mount_by(uri: &str, path: &Path) -> (Self, Child) {
         std::fs::File::create_new(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let child = tool::command("nbdfuse")
             .arg(path)
             .arg(uri)
             .stdin(Stdio::null())
+            // It tells of every request that fails, and failing is what some tests are about.
+            .stderr(Stdio::null())
             .spawn()
             .expect("nbdfuse runs; `tests/run --stage tools` installs it");
-        let file = Self { path: path.to_owned(), child };
+        let file = Self { path: path.to_owned(), child: None };
         tool::wait_until("nbdfuse mounts", Duration::from_secs(30), || {
             path.metadata().is_ok_and(|meta| meta.len() > 0)
         });
-        file
+        (file, child)
     }
 
     /// The file.
@@ -43,9 +53,12 @@ impl FuseFile {
 impl Drop for FuseFile {
     fn drop(&mut self) {
         // Lazy, so that a file still held does not leave the mount behind.
-        let _unmounted = tool::command("fusermount3").arg("-uz").arg(&self.path).status();
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
+        tool::attempt(tool::command("fusermount3").arg("-uz").arg(&self.path), CLEANING_MAX);
+        if let Some(child) = &mut self.child
+            && !tool::end(child, Duration::from_secs(10))
+        {
+            eprintln!("nbdfuse of {} does not die and is left behind", self.path.display());
+        }
     }
 }
 
@@ -79,7 +92,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // After `unmount` there is nothing to do, which is no error here.
-        let _unmounted = tool::command("umount").arg("-l").arg(&self.folder).stderr(Stdio::null()).status();
+        tool::attempt(tool::command("umount").arg("-l").arg(&self.folder), CLEANING_MAX);
     }
 }
 

@@ -15,14 +15,17 @@ const DRIVE: u64 = 64 << 20;
 /// Asserts that a group over `used` and two blank drives is refused with exit 3, that the message says all of `words`, and
 /// that nothing was written.
 fn assert_refused(daemon: &Daemon, lab: &Lab, used: &Path, words: &[&str]) {
-    let name = used.file_name().unwrap().to_str().unwrap();
-    let mut drives = lab.drives(&format!("blank-for-{name}"), 2, DRIVE);
+    let mut drives = lab.drives("blank", 2, DRIVE);
+    let blanks = drives.clone();
     drives.insert(1, used.to_owned());
     let before = hashes(&drives);
     let refused = daemon.try_create("tank", "5", &drives, &[]);
     refused.fails(3, &[words, &[text(used)]].concat());
     assert_eq!(hashes(&drives), before, "{}: a refusal writes nothing", used.display());
     assert_eq!(daemon.ok(&["group", "list"]).list("groups").len(), 0);
+    for blank in blanks {
+        std::fs::remove_file(blank).unwrap();
+    }
 }
 
 #[test]
@@ -214,10 +217,11 @@ fn mk_03_a_group_on_4kn_members_advertises_4096_and_serves_it() {
     let lab = Lab::new("mk03");
     let (devices, paths) = loops(&lab, "d", 4, 4096);
     let daemon = lab.daemon();
-    daemon.create("tank", 5, &paths);
-    assert_eq!(daemon.group("tank").number("block_size_bytes"), 4096);
-    daemon.disk("tank/disk", "24M");
-    let export = daemon.expose("tank/disk");
+    // Block devices are everybody's: a daemon of another test that starts now sees this name too.
+    daemon.create("fourkn", 5, &paths);
+    assert_eq!(daemon.group("fourkn").number("block_size_bytes"), 4096);
+    daemon.disk("fourkn/disk", "24M");
+    let export = daemon.expose("fourkn/disk");
     let mut client = export.connect();
     let least = client.export().block_bytes.expect("block sizes are told")[0];
     assert_eq!(least, 4096);
@@ -233,13 +237,13 @@ fn mk_03_a_group_on_4kn_members_advertises_4096_and_serves_it() {
     let stamped = Stamped::new(1, export.size_bytes, 4096);
     // The model starts blank, and so is the disk but for what was just zeroed.
     stamped.some(&export, 1, 400);
-    daemon.wait("tank", "synced");
+    daemon.wait("fourkn", "synced");
     daemon.fail(&paths[2]);
     stamped.verify(&export);
     stamped.some(&export, 2, 400);
     let (spare, spare_path) = loops(&lab, "spare", 1, 4096);
-    daemon.replace("tank", 2, &spare_path[0]);
-    daemon.wait("tank", "healthy");
+    daemon.replace("fourkn", 2, &spare_path[0]);
+    daemon.wait("fourkn", "healthy");
     stamped.verify(&export);
     stamped.flush(&export);
     assert_redundant(&[&paths[0], &paths[1], &spare_path[0], &paths[3]]);

@@ -19,14 +19,18 @@ struct Served {
 
 /// A disk of 400 MiB (XFS wants 300) as a loop device; none without root.
 fn served(test: &str, level: u32, width: usize) -> Option<Served> {
+    served_of(test, level, width, DRIVE, "400M")
+}
+
+fn served_of(test: &str, level: u32, width: usize, drive_bytes: u64, disk: &str) -> Option<Served> {
     if !tool::is_root_or_skip(test) {
         return None;
     }
     let lab = Lab::new(test.get(..12).unwrap_or(test));
-    let drives = lab.drives("d", width, DRIVE);
+    let drives = lab.drives("d", width, drive_bytes);
     let daemon = lab.daemon();
     daemon.create("tank", level, &drives);
-    daemon.disk("tank/disk", "400M");
+    daemon.disk("tank/disk", disk);
     let export = daemon.expose("tank/disk");
     daemon.wait("tank", "synced");
     let device = Device::attach(&export.uri, lab.path(), "export");
@@ -121,7 +125,8 @@ fn mk_02_btrfs_on_raid10_survives_a_failing_drive() {
 /// The mkfs lines that `disk show` prints are lines that work.
 #[test]
 fn mk_02_the_printed_mkfs_lines_work() {
-    let Some(served) = served("mk_02_the_printed_mkfs_lines_work", 5, 4) else { return };
+    // With a stripe width mkfs.xfs makes eight groups, and its log of 64 MiB must fit into one of them.
+    let Some(served) = served_of("mk_02_the_printed_mkfs_lines_work", 5, 4, 384 << 20, "1G") else { return };
     let document = served.daemon.ok(&["disk", "show", "tank/disk"]);
     for kind in ["xfs", "ext4"] {
         let line = document.text(&format!("mkfs.{kind}"));
@@ -135,7 +140,7 @@ fn mk_02_the_printed_mkfs_lines_work() {
 /// A mounted disk is in use: it is not deleted, and neither is its group.
 #[test]
 fn mk_06_a_mounted_disk_is_not_deleted() {
-    let Some(served) = served("mk_06_a_mounted_disk_is_not_deleted", 1, 2) else { return };
+    let Some(served) = served_of("mk_06_a_mounted_disk_is_not_deleted", 1, 2, DRIVE, "200M") else { return };
     tool::run("mkfs.ext4", &["-q", text(served.device.path())]);
     let mounted = Mounted::mount(served.device.path(), &served.lab.join("mnt"));
     std::fs::write(mounted.folder().join("file"), "kept").unwrap();

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use stamps::nbd::Command;
 use warpraid_tests::faulty::Faulty;
 use warpraid_tests::mount::{Device, Mounted};
 use warpraid_tests::{Lab, drives, tool};
@@ -44,6 +45,30 @@ fn a_faulty_drive_fails_hangs_and_recovers_on_command() {
     let error = fresh.read_exact_at(&mut block, 1 << 20).unwrap_err();
     assert!(error.raw_os_error() == Some(5) || error.kind() == ErrorKind::UnexpectedEof, "{error}");
     faulty.fail_reads(false);
+}
+
+/// A process that waits for a drive behind FUSE survives SIGKILL; a test that fails then must end all the same.
+#[test]
+fn a_daemon_whose_drive_hangs_ends_with_its_test() {
+    let lab = Lab::new("ends");
+    let faulty = Faulty::new(&lab, "bad", 64 << 20);
+    let good = lab.drive("good", 64 << 20);
+    let daemon = lab.daemon();
+    daemon.create("tank", 1, &[faulty.path(), &good]);
+    daemon.wait("tank", "synced");
+    daemon.disk("tank/disk", "8M");
+    let export = daemon.expose("tank/disk");
+    let mut client = export.connect();
+    faulty.hang();
+    // Many at once: one alone may be waiting where a signal still reaches it.
+    for i in 0..64 {
+        client.submit(Command::write(i << 16, vec![1; 4096])).unwrap();
+    }
+    assert!(client.wait_for(Duration::from_millis(200)).unwrap().is_none(), "it hangs");
+    let pid = daemon.pid();
+    // As when a test panics: the daemon goes first, and the drive still hangs.
+    drop(daemon);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the daemon is left behind");
 }
 
 #[test]

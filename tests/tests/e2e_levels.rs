@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use warpraid_tests::check::{LEVELS, assert_redundant};
-use warpraid_tests::daemon::Daemon;
-use warpraid_tests::{Lab, Stamped};
+use warpraid_tests::daemon::{Daemon, PATIENCE};
+use warpraid_tests::{Lab, Stamped, tool};
 
 const DRIVE: u64 = 64 << 20;
 const DISK: &str = "24M";
@@ -108,7 +108,7 @@ fn a_rebuild_reports_honest_progress_and_group_wait_ends_with_it() {
     daemon.replace("tank", 2, &spare);
     let mut last = 0;
     let mut seen = 0;
-    while daemon.group("tank").text("state") != "healthy" {
+    tool::wait_until("the rebuild ends", PATIENCE, || {
         let group = daemon.group("tank");
         let progress = group.at("members.2.progress");
         if !progress.0.is_null() {
@@ -119,7 +119,8 @@ fn a_rebuild_reports_honest_progress_and_group_wait_ends_with_it() {
             last = done;
             seen += 1;
         }
-    }
+        group.text("state") == "healthy"
+    });
     println!("progress was seen {seen} times");
     let end = daemon.wait("tank", "rebuilt");
     assert_eq!(end.text("group.members.2.drive"), spare.to_str().unwrap());
