@@ -2,6 +2,7 @@
 //! (FOLDER on tmpfs, default /dev/shm). Each line is the median of 9 interleaved samples, with the lowest and highest.
 //!
 //! Process time, not thread time: tmpfs I/O is done by the ring's kernel workers.
+#![allow(unsafe_code)]
 
 use std::future::Future;
 use std::os::fd::AsRawFd;
@@ -125,7 +126,6 @@ async fn yields(count: u64) {
 }
 
 /// The same reads in a plain loop over an io_uring, nothing else: the floor.
-#[allow(unsafe_code)]
 fn plain_loop(path: &Path, depth: u64, count: u64, is_write: bool) {
     let mut ring: IoUring = IoUring::builder()
         .setup_single_issuer()
