@@ -2,6 +2,7 @@
 //! (FOLDER on tmpfs, default /dev/shm). Each line is the median of 9 interleaved samples, with the lowest and highest.
 //!
 //! Process time, not thread time: tmpfs I/O is done by the ring's kernel workers.
+#![allow(unsafe_code)]
 
 #![allow(unsafe_code)]
 
