@@ -67,7 +67,7 @@ fn role(drive: &DriveDoc) -> String {
     };
     match drive.state {
         DriveState::Member => place(),
-        DriveState::FormerMember => format!("was {}", place()),
+        DriveState::Claimed => format!("{}, not running here", place()),
         DriveState::Held => drive.holders.join(", "),
         DriveState::Used => {
             drive.signatures.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>().join(", ")

@@ -53,7 +53,12 @@ pub(crate) fn start_log(filter: Option<&str>, is_daemon: bool) -> Result<(), Api
         ApiError::new(ErrorCode::UsageInvalid, message)
             .hint("write a level (error, warn, info, debug, trace) or TARGET=LEVEL")
     })?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(is_terminal)
+        .init();
     Ok(())
 }
 

@@ -454,8 +454,8 @@ pub enum DriveState {
     Free,
     /// Member of a running group.
     Member,
-    /// Carries a member of a group that is not running, or that no longer counts it.
-    FormerMember,
+    /// Carries a member of a group that does not run in this daemon; it may run in another, or wait to be assembled.
+    Claimed,
     /// Carries something else.
     Used,
     /// Mounted or held by someone else.

@@ -61,9 +61,10 @@ fn check_identity(
 
 fn plan_doc(taken: &Taken) -> PlanDoc {
     let plan: &Plan = &taken.plan;
-    let (geometry, sums, layout) = (&plan.geometry, &plan.sums, &plan.layout);
-    let metadata_bytes = layout.data_start.0;
+    let (geometry, sums) = (&plan.geometry, &plan.sums);
     let used_bytes = geometry.member_bytes();
+    // As the sums count it: everything on the smallest drive that is not data, slack included, on every drive alike.
+    let metadata_bytes = sums.metadata_bytes / u64::from(geometry.members());
     let drives: Vec<PlanDriveDoc> = (0u8..)
         .zip(&taken.drives)
         .map(|(slot, (path, drive, _))| PlanDriveDoc {
@@ -77,8 +78,6 @@ fn plan_doc(taken: &Taken) -> PlanDoc {
             unused_bytes: drive.size_bytes() - used_bytes - metadata_bytes,
         })
         .collect();
-    let metadata_total: u64 = drives.iter().map(|drive| drive.metadata_bytes).sum();
-    let unused_total: u64 = drives.iter().map(|drive| drive.unused_bytes).sum();
     let tolerance = match (sums.losses.any, sums.losses.at_best) {
         (0, 0) => "no drive may be lost".to_owned(),
         (any, best) if any == best => {
@@ -93,8 +92,8 @@ fn plan_doc(taken: &Taken) -> PlanDoc {
         block_size_bytes: plan.block.bytes(),
         raw_bytes: sums.raw_bytes,
         parity_bytes: sums.redundancy_bytes,
-        metadata_bytes: metadata_total,
-        unused_bytes: unused_total,
+        metadata_bytes: sums.metadata_bytes,
+        unused_bytes: sums.unused_bytes,
         usable_bytes: sums.usable_bytes,
         arithmetic: sums.words.clone(),
         tolerates: sums.losses.any,
@@ -111,6 +110,7 @@ impl Api {
 
     fn group_docs(&self) -> Vec<GroupDoc> {
         let mut docs: Vec<GroupDoc> = self.0.groups.read().values().map(|group| group.doc()).collect();
+        docs.extend(self.0.unstarted_docs());
         docs.sort_by(|one, other| one.name.cmp(&other.name));
         docs
     }
@@ -135,7 +135,7 @@ impl Api {
     }
 
     async fn started(&self, mut doc: ActionDoc, started: super::start::Started) -> Reply<ActionDoc> {
-        self.0.restore_exposures_of(&started.group);
+        self.0.restore_exposures_of(&started.group).await;
         doc.groups.push(started.group.doc());
         Reply { data: doc, warnings: started.warnings }
     }
@@ -193,7 +193,7 @@ impl Api {
             looked.iter().filter_map(|one| one.seen.group()).collect();
         daemon.release(looked.iter().map(|one| one.key).collect()).await;
         let mut doc = ActionDoc::new("group assemble", "all groups", what.dry_run, Vec::new());
-        let mut warnings = Vec::new();
+        let (mut warnings, mut first_error) = (Vec::new(), None);
         for uuid in uuids.into_iter().filter(|uuid| !daemon.is_running(*uuid)) {
             match self.assemble_one(&uuid.to_string(), what, extra).await {
                 Ok(reply) => {
@@ -201,13 +201,18 @@ impl Api {
                     doc.groups.extend(reply.data.groups);
                     warnings.extend(reply.warnings);
                 }
-                Err(error) => warnings.push(crate::control::model::WarningDoc {
-                    code: error.code.as_str().into(),
-                    message: error.message,
-                }),
+                Err(error) => {
+                    let (code, message) = (error.code.as_str().into(), error.message.clone());
+                    warnings.push(crate::control::model::WarningDoc { code, message });
+                    first_error = first_error.or(Some(error));
+                }
             }
         }
-        Ok(Reply { data: doc, warnings })
+        match first_error {
+            // Nothing came of it: an error, with the first reason. What did start is told with the others as warnings.
+            Some(error) if doc.groups.is_empty() && !what.dry_run => Err(error),
+            _ => Ok(Reply { data: doc, warnings }),
+        }
     }
 
     fn wait_is_over(group: &Running, what: WaitFor) -> bool {
@@ -424,7 +429,17 @@ impl Control for Api {
     }
 
     async fn group(&self, group: String) -> Answer<GroupDoc> {
-        Ok(self.0.need_running(&group)?.doc().into())
+        if let Some(running) = self.0.running(&group) {
+            return Ok(running.doc().into());
+        }
+        let stopped = self.0.unstarted_docs().into_iter().find(|doc| {
+            same_name(&doc.name, &group)
+                || Uuid::parse(&group).is_some_and(|uuid| uuid.to_string() == doc.uuid)
+        });
+        match stopped {
+            Some(doc) => Ok(doc.into()),
+            None => Ok(self.0.need_running(&group)?.doc().into()),
+        }
     }
 
     async fn group_stop(&self, group: String, how: GroupStop) -> Answer<ActionDoc> {

@@ -21,6 +21,9 @@ use crate::lane::{LaneEnv, current, on_lane};
 use crate::nbd::address::{Address, AddressError, BindError};
 use crate::nbd::server::{ExposeError, NbdServer, Source, UnexposeError};
 
+/// How long a restored exposure waits for its address.
+const RESTORE_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// How lanes reach one exposed disk. The length grows with the disk; connections see it when they open the export.
 pub(super) struct DiskSource {
     group: Uuid,
@@ -71,6 +74,7 @@ pub(super) fn disk_error(group: &str, name: &str, error: &DiskError) -> ApiError
         DiskError::NoSpace { .. } => format!("warpraid group show {group} tells what is free"),
         DiskError::NotFound(_) => "warpraid disk list shows the disks".to_owned(),
         DiskError::Shrink { .. } => "make a smaller disk and copy to it".to_owned(),
+        DiskError::Taken(_) => "choose another name; warpraid disk list shows those in use".to_owned(),
         _ => "warpraid disk create --help".to_owned(),
     };
     ApiError::new(code, format!("disk {group}/{name}: {error}")).hint(hint)
@@ -266,17 +270,39 @@ impl Daemon {
     pub(super) async fn restore_exposures(&self) {
         let groups: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in groups {
-            self.restore_exposures_of(&group);
+            self.restore_exposures_of(&group).await;
+        }
+    }
+
+    /// Serves a disk; an address in use is tried again for a while, because the sockets of a daemon that was killed live on
+    /// until the kernel has taken its rings down.
+    async fn expose_patiently(
+        &self,
+        group: &Arc<Running>,
+        disk: &TableDisk,
+        address: &Address,
+        read_only: bool,
+    ) -> Result<(), ApiError> {
+        let deadline = std::time::Instant::now() + RESTORE_WAIT;
+        loop {
+            match self.expose_disk(group, disk, address, read_only) {
+                Err(error)
+                    if error.code == ErrorCode::ExposeAddressBusy && std::time::Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+                result => return result,
+            }
         }
     }
 
     /// Serves again what was served of this group.
-    pub(super) fn restore_exposures_of(&self, group: &Arc<Running>) {
+    pub(super) async fn restore_exposures_of(&self, group: &Arc<Running>) {
         let disks = group.table.lock().as_ref().map_or_else(Vec::new, DiskTable::list);
         for disk in disks {
             for saved in self.state.exposures(&Self::disk_key(group, &disk.name)) {
                 let restored = match saved.address.parse::<Address>() {
-                    Ok(address) => self.expose_disk(group, &disk, &address, saved.read_only),
+                    Ok(address) => self.expose_patiently(group, &disk, &address, saved.read_only).await,
                     Err(error) => Err(address_error(&error)),
                 };
                 if let Err(error) = restored {
@@ -309,5 +335,11 @@ fn expose_error(error: &ExposeError) -> ApiError {
         ExposeError::Bind(BindError::Os { .. }) => ErrorCode::Io,
         ExposeError::Bind(_) => ErrorCode::ExposeAddressBusy,
     };
-    ApiError::new(code, error.to_string()).hint("choose another address")
+    let hint = match error {
+        ExposeError::Already { .. } => {
+            "one disk is served at one address at a time: warpraid disk unexpose first"
+        }
+        ExposeError::Bind(_) => "choose another address",
+    };
+    ApiError::new(code, error.to_string()).hint(hint)
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nvme_backend::{
@@ -87,11 +88,14 @@ pub(super) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
 /// # Errors
 /// Those of [`resolve`]; `drive.named.twice` if two names lead to one drive.
 pub(super) fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut inodes) = (BTreeSet::new(), BTreeSet::new());
     let mut paths = Vec::new();
     for name in names {
         let path = resolve(name)?;
-        if !seen.insert(path.clone()) {
+        // A hard link is the same drive under another path.
+        let identity = fs::metadata(&path).map_or((0, 0), |meta| (meta.dev(), meta.ino()));
+        let is_new = seen.insert(path.clone());
+        if !is_new || (identity != (0, 0) && !inodes.insert(identity)) {
             let message = format!("{name}: the drive {} was named twice", path.display());
             return Err(ApiError::new(ErrorCode::DriveTwice, message).hint("name each drive once"));
         }
@@ -214,8 +218,12 @@ mod tests {
         let (file, link) = (dir.path().join("d0"), dir.path().join("link"));
         fs::write(&file, [0; 512]).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let names = [file, link].map(|path| path.display().to_string());
-        assert_eq!(resolve_all(&names).unwrap_err().code, ErrorCode::DriveTwice);
+        let hard = dir.path().join("hard");
+        fs::hard_link(&file, &hard).unwrap();
+        for other in [link, hard] {
+            let names = [&file, &other].map(|path| path.display().to_string());
+            assert_eq!(resolve_all(&names).unwrap_err().code, ErrorCode::DriveTwice);
+        }
     }
 
     #[test]

@@ -222,7 +222,7 @@ pub fn examine(path: &Path) -> Answer<ExamineDoc> {
         doc.slot = superblock.as_ref().and_then(|it| it.slot).and_then(|slot| u8::try_from(slot).ok());
     }
     doc.state = match (newest.is_some(), doc.signatures.is_empty()) {
-        (true, _) => DriveState::FormerMember,
+        (true, _) => DriveState::Claimed,
         (false, true) => DriveState::Free,
         (false, false) => DriveState::Used,
     };

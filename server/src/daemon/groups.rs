@@ -189,11 +189,15 @@ impl Daemon {
         check_name("group", name).map_err(|error| {
             ApiError::new(ErrorCode::GroupNameInvalid, error.to_string()).hint("for example: tank")
         })?;
-        let taken = self.groups.read().values().find(|group| same_name(group.name(), name)).cloned();
+        let running = self.groups.read().values().find(|group| same_name(group.name(), name)).cloned();
+        let taken = running.map(|group| (group.name().to_owned(), group.uuid.to_string())).or_else(|| {
+            let stopped = self.unstarted_docs();
+            stopped.into_iter().find(|doc| same_name(&doc.name, name)).map(|doc| (doc.name, doc.uuid))
+        });
         match taken {
             None => Ok(()),
-            Some(group) => {
-                let message = format!("a group named {} exists ({})", group.name(), group.uuid);
+            Some((taken, uuid)) => {
+                let message = format!("a group named {taken} exists ({uuid})");
                 Err(ApiError::new(ErrorCode::GroupNameTaken, message).hint("choose another name"))
             }
         }
@@ -250,9 +254,16 @@ impl Daemon {
             Decision::Start(plan) => return self.start_planned(*plan, decided.looked, is_new).await,
             Decision::WaitFor { missing } => {
                 let message = format!("group {name}: {} members are missing", missing.len());
-                ApiError::new(ErrorCode::GroupIncomplete, message).hint("bring them back and assemble again")
+                let error = ApiError::new(ErrorCode::GroupIncomplete, message)
+                    .hint("bring them back and assemble again");
+                self.note_unstarted(uuid, &decided.looked, None, &error);
+                error
             }
-            Decision::Refuse(refusal) => refused(name, &refusal),
+            Decision::Refuse(refusal) => {
+                let error = refused(name, &refusal);
+                self.note_unstarted(uuid, &decided.looked, Some(&refusal), &error);
+                error
+            }
         };
         self.release(keys).await;
         Err(error)
@@ -352,6 +363,7 @@ impl Daemon {
         });
         let failed = failed.await.map_err(|_| stopping())?;
         self.host.forget_witness(uuid);
+        self.unstarted.lock().remove(&uuid);
         for disk in self.disk_keys(group) {
             self.state.forget_exposures(&disk, None);
         }

@@ -181,16 +181,16 @@ pub(super) fn describe(drive: &OpenDrive, looked: &Looked) -> DriveDoc {
             doc.device_uuid = Some(ours.copy.device_uuid.to_string());
             let slot = ours.copy.slots.iter().position(|slot| slot.device_uuid == ours.copy.device_uuid);
             doc.slot = slot.and_then(|slot| u8::try_from(slot).ok());
-            DriveState::FormerMember
+            DriveState::Claimed
         }
         Observation::Modified { group, device_uuid, .. } => {
             doc.group_uuid = Some(group.to_string());
             doc.device_uuid = Some(device_uuid.to_string());
-            DriveState::FormerMember
+            DriveState::Claimed
         }
         Observation::Damaged { group, .. } => {
             doc.group_uuid = group.map(|group| group.to_string());
-            DriveState::FormerMember
+            DriveState::Claimed
         }
         Observation::PlainMd(_) => DriveState::Used,
         Observation::NotOurs if doc.signatures.is_empty() => DriveState::Free,

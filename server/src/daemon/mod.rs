@@ -8,6 +8,7 @@
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
+//! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `examine` | a drive without a daemon |
@@ -31,6 +32,7 @@ mod start;
 mod state;
 pub mod status;
 mod sweeps;
+mod unstarted;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +43,7 @@ use std::time::Duration;
 use nvme_backend::{ArenaConfig, LaneConfig, Remote, start_lane};
 use parking_lot::RwLock;
 use raid_core::engine::SCRATCH_BYTES_MAX;
-use raid_core::membership::{Decision, Policy};
+use raid_core::membership::{Decision, Observation, Policy};
 use raid_core::ports::DriveKey;
 use raid_core::units::{LaneId, Slot, Uuid};
 use tokio::signal::unix::{SignalKind, signal};
@@ -75,6 +77,7 @@ pub struct Daemon {
     memory_bytes: u64,
     started_unix_s: u64,
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
+    unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
     change: tokio::sync::Mutex<()>,
 }
@@ -183,6 +186,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         memory_bytes: lanes.memory_bytes,
         started_unix_s: host::unix_seconds(),
         groups: RwLock::default(),
+        unstarted: parking_lot::Mutex::default(),
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
     });
@@ -270,8 +274,10 @@ impl Daemon {
                 Decision::Refuse(refusal) => {
                     // Members may still come; after the wait the refusal is the answer.
                     is_waiting = true;
+                    let error = start::refused(&name_of(&decided.looked, uuid), &refusal);
+                    self.note_unstarted(uuid, &decided.looked, Some(&refusal), &error);
                     if waited {
-                        tracing::error!("{}", start::refused(&uuid.to_string(), &refusal));
+                        tracing::error!("{error}");
                     }
                 }
             }
@@ -308,4 +314,13 @@ impl Daemon {
             )
         })
     }
+}
+
+/// The name of a group as its members have it; its uuid if none can be read.
+fn name_of(looked: &[look::Looked], uuid: Uuid) -> String {
+    let name = looked.iter().find_map(|one| match &one.seen.what {
+        Observation::Ours(ours) if ours.copy.group == uuid => Some(ours.copy.name.clone()),
+        _ => None,
+    });
+    name.unwrap_or_else(|| uuid.to_string())
 }

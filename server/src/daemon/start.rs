@@ -223,6 +223,7 @@ impl Daemon {
             jobs: parking_lot::Mutex::default(),
         });
         self.groups.write().insert(uuid, Arc::clone(&group));
+        self.unstarted.lock().remove(&uuid);
         let paths: Vec<PathBuf> =
             group.places.lock().iter().filter_map(|place| place.path.clone()).map(PathBuf::from).collect();
         self.state.remember_drives(paths);
