@@ -3,7 +3,6 @@
 //!
 //! Process time, not thread time: tmpfs I/O is done by the ring's kernel workers.
 #![allow(unsafe_code)]
-#![allow(unsafe_code)]
 
 use std::future::Future;
 use std::os::fd::AsRawFd;

@@ -9,7 +9,7 @@
 //! Invariants, over all files:
 //! - Order of waiting: Request leases, Scratch leases (one call, worst case of the plan), stripe locks (ascending), the
 //!   view, Metadata leases. Nobody waits for an earlier thing while it holds a later one (SAFETY S2).
-//! - Everything that writes to members holds the exclusive lock of its stripes and an [`lane::Entered`] view; the only
+//! - Everything that writes to members holds the exclusive lock of its stripes and an entered (`lane.rs`) view; the only
 //!   exceptions are metadata pages, which have an order of their own.
 //! - In a parity group beyond its tolerance nothing is written any more, so that returning members complete it (M5).
 
