@@ -644,3 +644,27 @@ fn a_member_away_for_more_epochs_than_are_remembered_does_not_hold_up_the_group(
     assert!(parts.view.member(Slot(0)).is_in_sync() && parts.view.member(Slot(1)).is_missing());
     assert_eq!(parts.left_out.len(), 1);
 }
+
+/// A drive is stopped with its group, an old image of it comes back (a restored snapshot, a drive array rolled back): it
+/// lists itself as in sync, and so does the record of the others. It must not be read.
+#[test]
+fn p3_a_member_rolled_back_to_an_older_state_is_stale_not_in_sync() {
+    for (level, n) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)] {
+        for starts_behind in 1..4 {
+            let world = World::new(43, n);
+            let group = world.create(level, n, true);
+            let all: Vec<usize> = (0..n).collect();
+            world.stop(world.start(group, &all, Policy::default()));
+            let old = world.drive(0).image();
+            for _ in 0..starts_behind {
+                world.stop(world.start(group, &all, Policy::default()));
+            }
+            world.drive(0).set_image(old);
+            let decision = world.decide(group, &all, waited());
+            let Decision::Start(plan) = decision else { panic!("{level}: {decision}") };
+            assert_eq!(plan.slots[0].state, PlannedState::Missing, "{level}, {starts_behind} starts behind");
+            assert!(plan.slots[1..].iter().all(|slot| slot.state == PlannedState::InSync));
+            assert!(plan.left_out[0].why.starts_with("stale"), "{:?}", plan.left_out);
+        }
+    }
+}

@@ -416,6 +416,14 @@ impl<'a> Case<'a> {
             }
             return Err("another drive has taken its place in the group".to_owned());
         };
+        if self.current[i] && self.is_rolled_back(member, &slots[i]) {
+            return Err(format!(
+                "stale: it is at epoch {}, but was in sync when the group was stopped cleanly in epoch {}: an older state \
+                 of the drive came back",
+                member.epoch().counter,
+                self.tip.epoch().counter
+            ));
+        }
         if self.current[i] {
             self.states[i] = PlannedState::InSync;
         } else if slots[i].state == SlotState::Rebuilding {
@@ -433,6 +441,17 @@ impl<'a> Case<'a> {
             self.warnings.push(format!("slot {i} ({device}): {note}"));
         }
         Ok(())
+    }
+
+    /// Whether a member that counts as in sync carries an older epoch than it must have had (P3). The clean mark is set
+    /// only after every member in sync has taken the epoch it is set in; a crash in the middle of a publish, which leaves
+    /// members one epoch behind, leaves no clean mark in the new one.
+    fn is_rolled_back(&self, member: &Seen<'_>, record: &SlotRecord) -> bool {
+        let tip = &self.tip.ours.copy;
+        let marks = member.ours.copy.marks;
+        // Create and undelete write a clean group in one go: there a crash leaves both kinds side by side.
+        let was_sealed = tip.marks.clean && !tip.marks.deleted && !marks.deleted && !marks.creating;
+        was_sealed && record.state == SlotState::InSync && member.epoch() != self.tip.epoch()
     }
 
     fn is_in_sync(&self, slot: Slot) -> bool {
