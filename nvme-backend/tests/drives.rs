@@ -356,3 +356,16 @@ fn a_full_file_system_drops_the_member_and_says_why() {
     assert_eq!(error.kind, IoKind::Gone);
     assert!(error.context.contains("no space left"), "{error}");
 }
+
+/// A file cut short and written to again is as long as it was, with holes; what tells is its length in between.
+#[test]
+fn a_file_that_was_cut_short_is_not_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let drive = OpenDrive::open(&path, OpenOptions::default()).unwrap();
+    assert!(drive.is_whole());
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert!(!drive.is_whole());
+    assert!(OpenDrive::ram(1 << 20, raid_core::units::BlockSize::B512).is_whole());
+}

@@ -136,6 +136,18 @@ impl OpenDrive {
         LaneDrive(handle)
     }
 
+    /// Whether a file is still as long as it was when it was opened. A file that was cut short and written to again has
+    /// holes that read as zeroes and nothing that says so; a device cannot do that. Never asks files behind another
+    /// process or machine, which may not answer.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match &self.0.medium {
+            Medium::File { fd, is_block: false, may_block_lane: false, .. } => rustix::fs::fstat(fd)
+                .is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size >= self.0.size_bytes)),
+            _ => true,
+        }
+    }
+
     /// What is known of it.
     #[must_use]
     pub fn identity(&self) -> &Identity {

@@ -447,7 +447,11 @@ impl Control for Api {
         let _change = daemon.change.lock().await;
         let running = daemon.need_running(&group)?;
         let name = running.name().to_owned();
-        let steps = vec![format!("group {name} is flushed, marked clean and lets go of its drives")];
+        let steps = vec![if running.shared.is_offline() {
+            format!("group {name} lets go of its drives; it is offline, so without the clean mark")
+        } else {
+            format!("group {name} is flushed, marked clean and lets go of its drives")
+        }];
         if !how.dry_run {
             daemon.stop_group(&running, how.force).await?;
         }

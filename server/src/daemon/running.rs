@@ -161,6 +161,7 @@ impl Running {
             members: self.member_facts(&status),
             unsynced_bytes: status.unsynced_stripes * u64::from(geometry.chunk_bytes()),
             forced: self.persistent().is_some_and(|meta| meta.marks().forced),
+            is_forgotten: self.persistent().is_some_and(|meta| meta.witness_error().is_some()),
         }
     }
 

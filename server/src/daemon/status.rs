@@ -38,6 +38,8 @@ pub struct GroupFacts {
     pub unsynced_bytes: u64,
     /// Whether it was once started by force.
     pub forced: bool,
+    /// Whether this host could not store what it must remember of the group (SAFETY M4).
+    pub is_forgotten: bool,
 }
 
 /// The verdict.
@@ -147,6 +149,16 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
             format!("warpraid group show {}", facts.name),
         ));
     }
+    if facts.is_forgotten {
+        problems.push(group_problem(
+            facts,
+            "group.witness",
+            Health::Warning,
+            "the state folder could not be written: this host does not remember the newest epoch of the group",
+            "after a restart, half of the group's drives may start alone with older data",
+            "df -h   (make room for, or repair, the folder given as --state-dir)".to_owned(),
+        ));
+    }
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.health));
     let health = problems.first().map_or(Health::Ok, |worst| worst.health);
     Verdict { state, health, tolerates, problems }
@@ -203,7 +215,9 @@ fn member_problem(
         _ if state == GroupState::Offline => (
             "group.offline",
             format!("slot {slot} ({drive}): {cause}"),
-            format!("warpraid group assemble {name} DRIVE...   (with the missing drives back)"),
+            format!(
+                "warpraid group stop {name}   (then, with the missing drives back: warpraid group assemble {name})"
+            ),
         ),
         _ => ("group.degraded", format!("slot {slot} ({drive}): {cause}"), replace),
     };
@@ -237,6 +251,7 @@ mod tests {
                 .collect(),
             unsynced_bytes: 0,
             forced: false,
+            is_forgotten: false,
         }
     }
 

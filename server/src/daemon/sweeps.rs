@@ -7,7 +7,7 @@ use std::time::Duration;
 use raid_core::engine::{Group, Pace, SweepError};
 use raid_core::geometry::Geometry;
 use raid_core::membership::mark_synced;
-use raid_core::ports::Env;
+use raid_core::ports::{Env, IoKind};
 use raid_core::units::{Slot, Uuid};
 
 use super::Daemon;
@@ -66,6 +66,7 @@ impl Daemon {
         let uuid = group.uuid;
         let mut round = 0u64;
         while self.is_running(uuid) {
+            self.drop_cut_files(&group).await;
             group.release_dropped(&self.host, &self.lanes);
             for job in group.jobs.lock().iter() {
                 job.sample();
@@ -83,6 +84,28 @@ impl Daemon {
             }
             round += 1;
             tokio::time::sleep(HOUSEKEEPING_PERIOD).await;
+        }
+    }
+
+    /// Drops members whose files were cut short behind our back: what lies in them is not what was written.
+    async fn drop_cut_files(&self, group: &Arc<Running>) {
+        let keys: Vec<_> = group.places.lock().iter().map(|place| place.key).collect();
+        for (slot, key) in (0u8..).map(Slot).zip(keys) {
+            let Some(drive) = key.and_then(|key| self.host.drive(key)).filter(|drive| !drive.is_whole())
+            else {
+                continue;
+            };
+            tracing::error!(group = group.name(), %slot, drive = %drive.path().display(), "the file was cut short");
+            let (uuid, epoch) = (group.uuid, group.shared.view().epoch);
+            let dropped = on_lane(&group.home, move |state| async move {
+                match state.group(uuid) {
+                    Some(group) => group.fail(epoch, slot, IoKind::ShortRead).await.map(|_| ()),
+                    None => Ok(()),
+                }
+            });
+            if let Ok(Err(kind)) = dropped.await {
+                tracing::error!(group = group.name(), %slot, ?kind, "the member was kept: it is the last copy");
+            }
         }
     }
 
