@@ -314,14 +314,14 @@ impl Control for Api {
     }
 
     async fn drive(&self, drive: String) -> Answer<DriveDoc> {
-        let path = self.drive_path(&drive)?;
+        let path = self.drive_path(&drive).await?;
         Ok(self.0.drive_doc(&path).await?.into())
     }
 
     async fn drive_wipe(&self, drive: String, how: DriveWipe) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        let path = self.drive_path(&drive)?;
+        let path = self.drive_path(&drive).await?;
         let shown = path.display().to_string();
         if let Some((group, slot, _)) = daemon.member_at(&path) {
             let message = format!("{shown} is slot {slot} of the running group {}", group.name());
@@ -373,7 +373,7 @@ impl Control for Api {
             .values()
             .find_map(|group| group.slot_called(&drive).map(|slot| (Arc::clone(group), slot)));
         let Some((group, slot)) = found else {
-            let path = self.drive_path(&drive)?;
+            let path = self.drive_path(&drive).await?;
             let message = format!("{} is no member of a running group", path.display());
             return Err(ApiError::new(ErrorCode::DriveNotFound, message)
                 .hint("warpraid group show lists the members"));
@@ -460,7 +460,7 @@ impl Control for Api {
 
     async fn group_assemble(&self, what: GroupAssemble) -> Answer<ActionDoc> {
         let _change = self.0.change.lock().await;
-        let extra = drives::resolve_all(&what.drives)?;
+        let extra = super::look::resolve_all(&what.drives).await?;
         match &what.group {
             Some(name) if !what.all => self.assemble_one(name, &what, &extra).await,
             None if what.all => self.assemble_all(&what, &extra).await,
@@ -496,7 +496,7 @@ impl Control for Api {
     async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        let extra = drives::resolve_all(&what.drives)?;
+        let extra = super::look::resolve_all(&what.drives).await?;
         if daemon.running(&what.group).is_some() {
             let message = format!("group {} runs: it is not deleted", what.group);
             return Err(ApiError::new(ErrorCode::GroupRunning, message).hint("nothing to do"));
@@ -683,14 +683,14 @@ impl Control for Api {
 
 impl Api {
     /// The path of a drive that is named by path, serial, or the device uuid of a running member.
-    fn drive_path(&self, name: &str) -> Result<PathBuf, ApiError> {
+    async fn drive_path(&self, name: &str) -> Result<PathBuf, ApiError> {
         let member = self.0.groups.read().values().find_map(|group| {
             let slot = group.slot_called(name)?;
             group.places.lock()[slot.index()].path.clone()
         });
         match member {
             Some(path) => Ok(PathBuf::from(path)),
-            None => drives::resolve(name),
+            None => Ok(super::look::resolve_all(&[name.to_owned()]).await?.remove(0)),
         }
     }
 }

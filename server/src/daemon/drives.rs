@@ -19,6 +19,9 @@ use crate::control::{ApiError, ErrorCode};
 /// Drives smaller than this cannot carry a member; such files in a folder are not looked at.
 const BYTES_MIN: u64 = 4 * 1024 * 1024;
 
+/// A look at a drive is not worth a longer wait: somebody waits for the answer.
+const INSPECTION_TIMEOUT_NS: u64 = 5_000_000_000;
+
 /// The error of the API for a drive that could not be opened.
 #[must_use]
 pub(super) fn open_error(error: &OpenError) -> ApiError {
@@ -113,6 +116,7 @@ pub(super) fn exclusive(timeout_ns: u64, block_size: Option<BlockSize>) -> OpenO
 /// Options for a look at a drive.
 #[must_use]
 pub(super) fn inspection(timeout_ns: u64) -> OpenOptions {
+    let timeout_ns = timeout_ns.min(INSPECTION_TIMEOUT_NS);
     OpenOptions { read_only: true, exclusive: false, timeout_ns, ..OpenOptions::default() }
 }
 
@@ -132,7 +136,8 @@ pub(super) fn candidates(remembered: &[PathBuf], named: &[PathBuf]) -> Vec<PathB
             paths.insert(canonical(path));
         }
     }
-    paths.extend(remembered.iter().filter(|path| path.exists()).map(|path| canonical(path)));
+    // Not asked whether they are there: asking a drive that hangs would hang this thread. Who opens them finds out.
+    paths.extend(remembered.iter().cloned());
     paths.into_iter().collect()
 }
 

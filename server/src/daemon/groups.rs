@@ -19,7 +19,7 @@ use raid_core::ports::{DriveKey, Env, IoKind};
 use raid_core::units::{Slot, Uuid};
 
 use super::host::{random_u64, unix_seconds};
-use super::look::Looked;
+use super::look::{self, Looked};
 use super::running::{BY_OPERATOR, Place, Running};
 use super::start::{Started, refused};
 use super::sweeps::member_drives;
@@ -132,7 +132,7 @@ impl Daemon {
         chunk_bytes: Option<u32>,
         exclusive: bool,
     ) -> Result<Taken, ApiError> {
-        let paths = drives::resolve_all(names)?;
+        let paths = look::resolve_all(names).await?;
         let mut opened = Vec::new();
         let result = self.take_blank_inner(&paths, level, chunk_bytes, exclusive, &mut opened).await;
         if result.is_err() {
@@ -161,7 +161,7 @@ impl Daemon {
             } else {
                 drives::inspection(self.options.drive_timeout_ns)
             };
-            let drive = OpenDrive::open(path, options).map_err(|error| drives::open_error(&error))?;
+            let drive = look::open(path, options).await?;
             let key = self.host.add_drive(drive.clone());
             opened.push((path.clone(), drive, key));
         }
@@ -478,15 +478,14 @@ impl Daemon {
             return Err(ApiError::new(ErrorCode::GroupOffline, message)
                 .hint("bring the missing members back: warpraid status names them"));
         }
-        let path = drives::resolve(new_drive)?;
+        let path = look::resolve_all(&[new_drive.to_owned()]).await?.remove(0);
         if let Some((other, of, _)) = self.member_at(&path) {
             let message =
                 format!("{} is already a member of group {} (slot {of})", path.display(), other.name());
             return Err(ApiError::new(ErrorCode::DriveIsMember, message));
         }
         let block = file_block_size(&path, group);
-        let drive = OpenDrive::open(&path, drives::exclusive(self.options.drive_timeout_ns, block))
-            .map_err(|error| drives::open_error(&error))?;
+        let drive = look::open(&path, drives::exclusive(self.options.drive_timeout_ns, block)).await?;
         let key = self.host.add_drive(drive.clone());
         let result = self.put_in(group, slot, &path, &drive, key, dry_run).await;
         if result.is_err() || dry_run {
@@ -579,8 +578,7 @@ impl Daemon {
 
     /// Takes everything that identifies it off a drive that nobody uses.
     pub(super) async fn wipe_drive(&self, path: &std::path::Path) -> Result<(), ApiError> {
-        let drive = OpenDrive::open(path, drives::exclusive(self.options.drive_timeout_ns, None))
-            .map_err(|error| drives::open_error(&error))?;
+        let drive = look::open(path, drives::exclusive(self.options.drive_timeout_ns, None)).await?;
         let key = self.host.add_drive(drive);
         let wiped = on_lane(&self.lanes[0], move |state| async move {
             let drive = state.env().drive(key).expect("in the registry");

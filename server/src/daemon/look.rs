@@ -14,6 +14,9 @@ use crate::control::model::{DriveDoc, DriveState, SignatureDoc};
 use crate::control::{ApiError, ErrorCode};
 use crate::lane::{LaneState, on_lane};
 
+/// How long a verb waits for a drive to open.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
+
 /// A drive in the registry, and what was found on it.
 #[derive(Clone, Debug)]
 pub(super) struct Looked {
@@ -88,14 +91,42 @@ async fn look_here(state: &LaneState, keys: Vec<(DriveKey, PathBuf)>) -> Vec<Loo
     looked
 }
 
+/// Opens a drive off the control thread and gives up on one that does not answer: a hung drive must never hang the verbs.
+/// The thread that waits for it is left behind until the drive lets go.
+pub(super) async fn open(path: &Path, options: OpenOptions) -> Result<OpenDrive, ApiError> {
+    let owned = path.to_owned();
+    let opening = tokio::task::spawn_blocking(move || OpenDrive::open(&owned, options));
+    match tokio::time::timeout(OPEN_WAIT, opening).await {
+        Ok(Ok(opened)) => opened.map_err(|error| drives::open_error(&error)),
+        Ok(Err(_)) => Err(super::stopping()),
+        Err(_) => {
+            let message = format!("{}: the drive does not answer", path.display());
+            Err(ApiError::new(ErrorCode::Io, message).hint("take it out, or wait until it answers again"))
+        }
+    }
+}
+
+/// [`drives::resolve_all`] off the control thread, for the same reason.
+pub(super) async fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
+    let owned = names.to_vec();
+    let resolving = tokio::task::spawn_blocking(move || drives::resolve_all(&owned));
+    match tokio::time::timeout(OPEN_WAIT, resolving).await {
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(_)) => Err(super::stopping()),
+        Err(_) => {
+            let message = format!("one of these drives does not answer: {}", names.join(", "));
+            Err(ApiError::new(ErrorCode::Io, message).hint("leave it out, or wait until it answers again"))
+        }
+    }
+}
+
 impl Daemon {
     /// Opens a drive into the registry.
     ///
     /// # Errors
     /// Those of the open, as API errors.
-    pub(super) fn open_into_registry(&self, path: &Path, options: OpenOptions) -> Result<DriveKey, ApiError> {
-        let drive = OpenDrive::open(path, options).map_err(|error| drives::open_error(&error))?;
-        Ok(self.host.add_drive(drive))
+    async fn open_into_registry(&self, path: &Path, options: OpenOptions) -> Result<DriveKey, ApiError> {
+        Ok(self.host.add_drive(open(path, options).await?))
     }
 
     /// The same, waiting for a drive that is busy until `deadline` (SAFETY M8).
@@ -106,7 +137,7 @@ impl Daemon {
         deadline: Instant,
     ) -> Result<DriveKey, ApiError> {
         loop {
-            match self.open_into_registry(path, options) {
+            match self.open_into_registry(path, options).await {
                 Err(error) if error.code == ErrorCode::DriveBusy && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -135,7 +166,7 @@ impl Daemon {
     /// Looks at a drive that is not open, without taking it.
     pub(super) async fn inspect(&self, path: &Path) -> Result<(OpenDrive, Looked), ApiError> {
         let options = drives::inspection(self.options.drive_timeout_ns);
-        let drive = OpenDrive::open(path, options).map_err(|error| drives::open_error(&error))?;
+        let drive = open(path, options).await?;
         let key = self.host.add_drive(drive.clone());
         let looked = self.look(vec![(key, path.to_owned())]).await;
         self.release(vec![key]).await;

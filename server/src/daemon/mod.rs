@@ -191,7 +191,8 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         change: tokio::sync::Mutex::default(),
     });
     let result = runtime.block_on(daemon.run(&sockets));
-    drop(runtime);
+    // Not waiting for threads that wait for drives which do not answer.
+    runtime.shutdown_timeout(Duration::from_secs(1));
     lanes.stop();
     host.stop();
     result

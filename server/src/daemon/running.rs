@@ -87,14 +87,18 @@ impl Running {
     pub(super) fn slot_called(&self, name: &str) -> Option<Slot> {
         let view = self.shared.view();
         let uuid = Uuid::parse(name);
-        let path = super::drives::canonical(std::path::Path::new(name)).display().to_string();
-        let places = self.places.lock();
-        view.slots().find(|slot| {
-            let place = &places[slot.index()];
-            place.path.as_ref() == Some(&path)
-                || place.serial.as_deref() == Some(name)
-                || uuid == Some(view.member(*slot).device_uuid)
-        })
+        let named = |path: &str| {
+            let places = self.places.lock();
+            view.slots().find(|slot| {
+                let place = &places[slot.index()];
+                place.path.as_deref() == Some(path)
+                    || place.serial.as_deref() == Some(name)
+                    || uuid == Some(view.member(*slot).device_uuid)
+            })
+        };
+        // As it was given first: looking at a path that hangs would hang this thread.
+        named(name)
+            .or_else(|| named(&super::drives::canonical(std::path::Path::new(name)).display().to_string()))
     }
 
     /// Lets go of the drives of members that the engine has dropped, and says so in the log.
