@@ -98,6 +98,16 @@ pub struct Finding {
     pub allowed: Vec<u64>,
 }
 
+impl Finding {
+    /// Whether this is a read that met a write under way: pieces of two writes that could both be read. A drive moves a
+    /// block whole, memory (a file on tmpfs) does not, and nobody promises more to a reader that does not wait. Once no
+    /// write is under way, a torn block is wrong.
+    #[must_use]
+    pub fn is_race(&self) -> bool {
+        matches!(&self.fault, Fault::Torn { writes } if writes.iter().all(|write| self.allowed.contains(write)))
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -674,6 +684,18 @@ mod tests {
     }
 
     /// A disk that obeys, against the model: whatever order requests end in, no read is a finding; and one wrong block is.
+    #[test]
+    fn only_pieces_of_writes_that_may_both_be_read_are_a_race() {
+        let torn = |allowed: &[u64]| Finding {
+            offset_bytes: 0,
+            fault: Fault::Torn { writes: [3, 4] },
+            allowed: allowed.to_vec(),
+        };
+        assert!(torn(&[4, 3]).is_race());
+        assert!(!torn(&[4]).is_race());
+        assert!(!Finding { fault: Fault::Corrupt, ..torn(&[4, 3]) }.is_race());
+    }
+
     #[test]
     fn an_honest_disk_is_never_accused_and_one_lie_always_is() {
         for seed in 0..200 {
