@@ -12,7 +12,7 @@
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `examine` | a drive without a daemon |
-//! | `api` | the verbs, in terms of the above |
+//! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
 //! [`crate::lane::on_lane`]. One lifecycle change at a time (`change`): verbs that create, start, stop or delete take it.
@@ -33,6 +33,7 @@ mod state;
 pub mod status;
 mod sweeps;
 mod unstarted;
+mod verbs;
 
 use std::collections::BTreeMap;
 use std::path::Path;

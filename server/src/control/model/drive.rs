@@ -1,0 +1,91 @@
+//! A drive and what lies on it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::group::ErrorCountsDoc;
+
+/// What a drive is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveKind {
+    /// An NVMe namespace.
+    Nvme,
+    /// Another block device.
+    Block,
+    /// A regular file.
+    File,
+}
+
+/// What a drive is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DriveState {
+    /// Blank: a group can be made on it.
+    Free,
+    /// Member of a running group.
+    Member,
+    /// Carries a member of a group that does not run in this daemon; it may run in another, or wait to be assembled.
+    Claimed,
+    /// Carries something else.
+    Used,
+    /// Mounted or held by someone else.
+    Held,
+    /// Cannot be read.
+    Failed,
+}
+
+/// Something found on a drive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SignatureDoc {
+    /// What: `gpt`, `ext4`, `xfs`, `lvm2_pv`, `md`, `warpraid` ...
+    pub kind: String,
+    /// Where, from the start of the drive.
+    pub offset_bytes: u64,
+    /// Its label, if it has one.
+    pub label: Option<String>,
+    /// Its uuid, if it has one.
+    pub uuid: Option<String>,
+}
+
+/// A drive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DriveDoc {
+    /// Path it was found by.
+    pub path: String,
+    /// What it is.
+    pub kind: DriveKind,
+    /// Serial, as far as it has one.
+    pub serial: Option<String>,
+    /// Model, as far as it has one.
+    pub model: Option<String>,
+    /// Size.
+    pub size_bytes: u64,
+    /// Logical block size.
+    pub block_size_bytes: u32,
+    /// NUMA node, where known.
+    pub numa_node: Option<u16>,
+    /// What it is to us.
+    pub state: DriveState,
+    /// Name of the group whose member it is or was.
+    pub group: Option<String>,
+    /// Uuid of that group.
+    pub group_uuid: Option<String>,
+    /// Slot in that group.
+    pub slot: Option<u8>,
+    /// md's device uuid of the member.
+    pub device_uuid: Option<String>,
+    /// What lies on it.
+    pub signatures: Vec<SignatureDoc>,
+    /// Who holds it: mount points, device mappers, processes.
+    pub holders: Vec<String>,
+    /// Errors since the daemon started.
+    pub errors: ErrorCountsDoc,
+}
+
+/// Drives.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DriveListDoc {
+    /// By path.
+    pub drives: Vec<DriveDoc>,
+}

@@ -1,0 +1,53 @@
+//! `status` and `health`.
+
+use crate::control::Answer;
+use crate::control::model::{DaemonDoc, GroupDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
+use crate::daemon::api::Api;
+use crate::daemon::host::unix_seconds;
+
+impl Api {
+    pub(in crate::daemon) fn group_docs(&self) -> Vec<GroupDoc> {
+        let mut docs: Vec<GroupDoc> = self.0.groups.read().values().map(|group| group.doc()).collect();
+        docs.extend(self.0.unstarted_docs());
+        docs.sort_by(|one, other| one.name.cmp(&other.name));
+        docs
+    }
+
+    pub(in crate::daemon) fn problems(groups: &[GroupDoc]) -> Vec<ProblemDoc> {
+        let mut all: Vec<ProblemDoc> = groups.iter().flat_map(|group| group.problems.clone()).collect();
+        all.sort_by_key(|problem| std::cmp::Reverse(problem.health));
+        all
+    }
+
+    pub(in crate::daemon) fn worst(problems: &[ProblemDoc]) -> Health {
+        problems.iter().map(|problem| problem.health).max().unwrap_or(Health::Ok)
+    }
+
+    pub(in crate::daemon) async fn status(&self) -> Answer<StatusDoc> {
+        let groups = self.group_docs();
+        let problems = Self::problems(&groups);
+        let daemon = DaemonDoc {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            started_unix_s: self.0.started_unix_s,
+            now_unix_s: unix_seconds(),
+            lanes: u16::try_from(self.0.lanes.len()).unwrap_or(u16::MAX),
+            memory_bytes: self.0.memory_bytes,
+        };
+        Ok(StatusDoc { health: Self::worst(&problems), daemon, groups, problems }.into())
+    }
+
+    pub(in crate::daemon) async fn health(&self) -> Answer<HealthDoc> {
+        let groups = self.group_docs();
+        let problems = Self::problems(&groups);
+        let health = Self::worst(&problems);
+        let summary = match problems.first() {
+            None => format!("{} group{} healthy", groups.len(), if groups.len() == 1 { "" } else { "s" }),
+            Some(worst) => {
+                let group = worst.group.as_deref().unwrap_or("warpraid");
+                format!("{group}: {}; {}", worst.why, worst.risk)
+            }
+        };
+        Ok(HealthDoc { health, summary, problems }.into())
+    }
+}

@@ -1,0 +1,8 @@
+//! The verbs of the control API, one file per noun: inherent methods of [`super::api::Api`]. Checks first, then `dry_run`
+//! answers, then deeds.
+
+mod assemble;
+mod disks;
+mod drives;
+mod groups;
+mod health;
