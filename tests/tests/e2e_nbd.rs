@@ -138,7 +138,7 @@ fn resident_bytes_bound(memory_bytes: u64, connections: u64) -> u64 {
 
 #[test]
 fn ad_04_memory_stays_bounded_with_two_gib_in_flight_on_several_connections() {
-    const CONNECTIONS: u64 = 4;
+    const CONNECTIONS: u64 = 16;
     let served = served("ad04flight", &["--memory", "128M"]);
     let memory = served.daemon.ok(&["status"]).number("daemon.memory_bytes");
     assert!(memory <= 128 << 20, "the daemon takes {memory} bytes, more than it was given");
@@ -149,13 +149,13 @@ fn ad_04_memory_stays_bounded_with_two_gib_in_flight_on_several_connections() {
             scope.spawn(move || {
                 let fill = u8::try_from(number).unwrap();
                 // Nothing is taken off the wire until all are asked for.
-                for _ in 0..16 {
+                for _ in 0..4 {
                     client.submit(Command::read(0, 32 << 20)).unwrap();
                 }
                 while client.in_flight() > 0 {
                     assert_eq!(client.wait().unwrap().result.unwrap().len(), 32 << 20);
                 }
-                for _ in 0..16 {
+                for _ in 0..4 {
                     client.submit(Command::write(0, vec![fill; 32 << 20])).unwrap();
                 }
                 while client.in_flight() > 0 {

@@ -531,7 +531,7 @@ impl Daemon {
             let member = prepare_member(state.env(), meta, &view, slot, (key, &drive), &drives).await;
             group.add_member(slot, member.map_err(|error| error.kind)?).await.map(|_| ())
         });
-        let place = Place::of(key, shown.clone(), &drive);
+        let place = Place::of(key, shown.clone(), drive);
         joined.await.map_err(|_| stopping())?.map_err(|kind| {
             let (code, why) = match kind {
                 IoKind::BeyondTolerance => {
