@@ -69,6 +69,20 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the manual page of a verb, or write all of them into a folder
+    #[command(
+        after_help = "Example:\n  warpraid man group create | man -l -\n  warpraid man --dir /usr/share/man/man1"
+    )]
+    Man(ManArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write every page into this folder, one file a verb
+    #[arg(long, value_name = "DIR", conflicts_with = "verb")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The verb, e.g. `group create` [default: the page of warpraid itself]
+    pub(crate) verb: Vec<String>,
 }
 
 /// For verbs that write.
