@@ -19,7 +19,6 @@ mod meta;
 mod observe;
 mod publish;
 mod refusal;
-mod turn;
 
 pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
 pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};
