@@ -255,6 +255,9 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Change settings of a group
+    #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
+    Set(crate::group_set::SetArgs),
     /// Wait until a group is in a state
     #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
     Wait {

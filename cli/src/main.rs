@@ -11,6 +11,7 @@ mod disk;
 mod drive;
 mod group;
 mod man;
+mod group_set;
 mod output;
 mod render;
 mod status;
