@@ -11,6 +11,8 @@ mod demo;
 mod disk;
 mod drive;
 mod group;
+mod group_set;
+mod man;
 mod output;
 mod render;
 mod status;
@@ -45,6 +47,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
         Command::Examine(args) => system::examine(args, output),
         Command::Demo(args) => demo::run(args, output),
         Command::Completions { shell } => output.text(&complete::script(&shell.to_string())?),
+        Command::Man(args) => man::run(args, output),
         command => {
             let client = Client::new(cli.socket.clone())?;
             match command {

@@ -11,6 +11,7 @@
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
 //! | `examine` | a drive without a daemon |
@@ -31,6 +32,7 @@ mod lane_ops;
 mod look;
 mod refused;
 mod running;
+mod settings;
 mod start;
 mod state;
 pub mod status;
@@ -84,6 +86,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    settings: Arc<settings::SettingsStore>,
     change: tokio::sync::Mutex<()>,
 }
 
@@ -189,6 +192,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let settings = settings::SettingsStore::open(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
@@ -198,6 +202,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         started_unix_s: host::unix_seconds(),
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
+        settings,
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
     });

@@ -128,6 +128,7 @@ impl Daemon {
             forced: ours.copy.marks.forced,
             members,
             progress: Vec::new(),
+            settings: self.settings.of(uuid).doc(),
             disks: Vec::new(),
             problems: vec![problem],
         };
