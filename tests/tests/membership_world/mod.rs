@@ -14,8 +14,8 @@ use raid_core::format::superblock::set_name;
 use raid_core::geometry::Level;
 use raid_core::lease::{Leases, Segs};
 use raid_core::membership::{
-    CreateError, CreateRequest, Decision, Observed, Policy, StartParts, StartPlan, create, decide,
-    next_epoch, observe, publish, start,
+    CreateError, CreateRequest, Decision, Mark, Observed, Policy, StartParts, StartPlan, create, decide,
+    next_epoch, observe, publish, start, store_mark,
 };
 use raid_core::ports::{Done, Drive, DriveKey, Durability, Env, IoError, IoKind, Pool};
 use raid_core::units::{BlockSize, DriveOffset, LaneId, Slot, Uuid};
@@ -445,6 +445,15 @@ impl World {
             parts.view.epoch = next_epoch(&env, parts.view.epoch);
             parts.view.version += 1;
             let failed = publish(&env, &parts.meta, &parts.view, &handles(&env, &parts.view)).await;
+            (parts, failed)
+        })
+    }
+
+    /// Makes a mark durable; returns the members that failed to take it.
+    pub fn mark(&self, parts: StartParts, mark: Mark) -> (StartParts, Vec<(Slot, IoError)>) {
+        self.run(|env| async move {
+            let drives = handles(&env, &parts.view);
+            let failed = store_mark(&env, &parts.meta, &parts.view, mark, &drives).await;
             (parts, failed)
         })
     }
