@@ -564,7 +564,7 @@ impl Daemon {
         let (uuid, epoch) = (group.uuid, view.epoch);
         let dropped = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
-                Some(group) => group.fail(epoch, slot, BY_OPERATOR).await.map(|_| ()),
+                Some(group) => group.fail_by_operator(epoch, slot, BY_OPERATOR).await.map(|_| ()),
                 None => Ok(()),
             }
         });
