@@ -10,6 +10,7 @@ mod demo;
 mod disk;
 mod drive;
 mod group;
+mod group_scrub;
 mod group_set;
 mod output;
 mod render;

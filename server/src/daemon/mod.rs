@@ -10,6 +10,7 @@
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `examine` | a drive without a daemon |
@@ -28,7 +29,9 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod lost;
 mod running;
+mod scrub;
 mod settings;
 mod start;
 mod state;

@@ -13,6 +13,7 @@ use super::look::Looked;
 use crate::control::ApiError;
 use crate::control::model::{
     EpochDoc, ErrorCountsDoc, GroupDoc, GroupState, Health, Journal, MemberDoc, MemberState, ProblemDoc,
+    ScrubSummaryDoc,
 };
 
 /// A group that was found and not started.
@@ -123,6 +124,8 @@ impl Daemon {
             forced: ours.copy.marks.forced,
             members: member_docs(ours, looked),
             progress: Vec::new(),
+            scrub: ScrubSummaryDoc::default(),
+            lost: Vec::new(),
             settings: self.settings.of(uuid).doc(),
             disks: Vec::new(),
             problems: vec![problem],
