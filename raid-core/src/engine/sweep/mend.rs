@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::super::Group;
 use super::super::encode::{Put, column_in};
-use super::super::intent::SlotErrors;
+use super::super::intent::{IntentTicket, SlotErrors};
 use super::super::lane::Entered;
 use super::super::locks::LockMode;
 use super::super::stripe;
@@ -116,7 +116,11 @@ impl<E: Env> Group<E> {
         if errors.is_empty() {
             errors = self.read_back(&entered, &puts, back).await;
         }
-        if errors.is_empty() { Ok(true) } else { Err(Attempt::Members(epoch, errors)) }
+        if !errors.is_empty() {
+            return Err(Attempt::Members(epoch, errors));
+        }
+        ticket.iter().for_each(IntentTicket::settle);
+        Ok(true)
     }
 
     /// The contents that make the window fit, by slot; none if they would not.
