@@ -7,10 +7,11 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
+use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, GroupDoc, GroupListDoc, HealthDoc,
-    MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
+    MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
@@ -54,6 +55,7 @@ impl Schemas {
             Op::Group => self.answer::<GroupDoc>(),
             Op::GroupPlan => self.answer::<PlanDoc>(),
             Op::GroupWait => self.answer::<WaitDoc>(),
+            Op::Scrub => self.answer::<ScrubDoc>(),
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::DriveWipe
@@ -64,6 +66,7 @@ impl Schemas {
             | Op::GroupDelete
             | Op::GroupUndelete
             | Op::GroupReplace
+            | Op::GroupScrub
             | Op::GroupSet
             | Op::DiskCreate
             | Op::DiskExpose
@@ -86,6 +89,7 @@ impl Schemas {
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
+            Op::GroupScrub => requests.subschema_for::<GroupScrub>(),
             Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),
             Op::DiskExpose => requests.subschema_for::<DiskExpose>(),
@@ -99,6 +103,7 @@ impl Schemas {
             | Op::Groups
             | Op::Group
             | Op::GroupWait
+            | Op::Scrub
             | Op::Disks
             | Op::Disk => return None,
         })

@@ -11,6 +11,7 @@
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
@@ -30,8 +31,10 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod lost;
 mod refused;
 mod running;
+mod scrub;
 mod settings;
 mod start;
 mod state;

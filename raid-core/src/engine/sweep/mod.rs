@@ -1,11 +1,12 @@
-//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, check.
+//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, scrub.
 //!
 //! Each works in steps of a few stripes: lease, lock, read, compute, write, move on. A step that meets a failed member or
 //! an unreadable block deals with it, holding nothing, and is done again. Steps are bounded by the scratch memory.
 
-mod check;
+mod mend;
 mod rebuild;
 mod resync;
+mod scrub;
 
 use core::fmt;
 use core::ops::Range;
@@ -23,7 +24,7 @@ use crate::lease::LEASE_BYTES_MAX;
 use crate::ports::{Clock, Env, IoError};
 use crate::units::{Slot, Stripe};
 
-pub use check::CheckReport;
+pub use scrub::{FINDINGS_MAX, Finding, ScrubMode, ScrubState, What};
 
 /// How fast a sweep may go, whether it shall stop, and how far it has come. Other threads read and set it.
 #[derive(Debug, Default)]
