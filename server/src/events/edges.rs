@@ -153,8 +153,7 @@ fn appeared(group: &GroupDoc) -> Option<NewEvent> {
         return Some(about(EventCode::GroupStarted, group, message));
     }
     let problem = group.problems.first()?;
-    let message = format!("group {} {}", group.name, problem.why);
-    let mut event = about(EventCode::GroupRefused, group, message);
+    let mut event = about(EventCode::GroupRefused, group, problem.why.clone());
     (event.0.why, event.0.risk) = (Some(problem.why.clone()), Some(problem.risk.clone()));
     event.0.next = Some(problem.next.clone());
     Some(event)
