@@ -35,11 +35,31 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Am I safe, why not, what do I type
-    #[command(after_help = "Example:\n  warpraid status\n  warpraid status -o json | jq '.data.problems'")]
-    Status,
+    #[command(
+        after_help = "Example:\n  warpraid status\n  warpraid status --watch 5\n  warpraid status -o json | jq '.data.problems'"
+    )]
+    Status {
+        /// Again and again, every so many seconds (2 unless given), until Ctrl-C; with -o json one envelope a line
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+        watch: Option<String>,
+    },
     /// Health as an exit code: 0 ok, 1 warning, 2 critical, 3 unknown
     #[command(after_help = "Example:\n  warpraid health || mail -s 'storage' root")]
     Health,
+    /// What a CODE of status, of an error or of an event means, and what to do; needs no daemon
+    #[command(after_help = "Example:\n  warpraid explain\n  warpraid explain group.degraded")]
+    Explain {
+        /// The code; without one, all codes are listed
+        code: Option<String>,
+    },
+    /// What happened, numbered; kept over restarts
+    #[command(
+        after_help = "Example:\n  warpraid events\n  warpraid events --since 2h\n  warpraid events --follow -o json | jq --unbuffered .data.message"
+    )]
+    Events(EventsArgs),
+    /// Alerts: who is told
+    #[command(subcommand, after_help = "Example:\n  warpraid alert test")]
+    Alert(AlertVerb),
     /// Drives: what can be a member
     #[command(subcommand, after_help = "Example:\n  warpraid drive list")]
     Drive(DriveVerb),
@@ -83,6 +103,36 @@ pub(crate) struct ManArgs {
     pub(crate) dir: Option<PathBuf>,
     /// The verb, e.g. `group create` [default: the page of warpraid itself]
     pub(crate) verb: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EventsArgs {
+    /// Events after number N, or of the last so many s, m, h or d, or since a date (UTC)
+    #[arg(long, value_name = "N|TIME")]
+    pub(crate) since: Option<String>,
+    /// Go on with new events as they come, over restarts of the daemon; with -o json one envelope a line
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// At most so many; with --follow, end after them [default: 100]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: Option<u32>,
+    /// Only events about this group
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+    /// Only events of this code, or about a problem of this code
+    #[arg(long, value_name = "CODE")]
+    pub(crate) code: Option<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum AlertVerb {
+    /// Send a test event through everything an alert goes through: the record, the hooks
+    #[command(after_help = "Example:\n  warpraid alert test")]
+    Test {
+        /// Only say what would be done; write nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 /// For verbs that write.
@@ -411,4 +461,16 @@ pub(crate) struct ServeArgs {
     /// Do not start the groups found on the drives
     #[arg(long)]
     pub(crate) no_assemble: bool,
+    /// Serve the read-only API, metrics and a page over HTTP here, e.g. 127.0.0.1:9469 [default: nowhere]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) http: Option<String>,
+    /// Let --http be an address that others can reach: anybody there reads the state of all groups
+    #[arg(long, requires = "http")]
+    pub(crate) http_public: bool,
+    /// Folder of executables that get every event [default: /etc/warpraid/hooks.d, or hooks.d in the state folder as a user]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) hooks_dir: Option<PathBuf>,
+    /// How often a problem that still stands is told again, or `never` [default: 12h]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) remind: Option<String>,
 }

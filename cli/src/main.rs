@@ -10,6 +10,8 @@ mod confirm;
 mod demo;
 mod disk;
 mod drive;
+mod events;
+mod explain;
 mod group;
 mod group_scrub;
 mod group_set;
@@ -19,6 +21,7 @@ mod render;
 mod status;
 mod system;
 mod units;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -46,6 +49,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
     match &cli.command {
         Command::Serve(args) => system::serve(args, cli.socket.clone()),
         Command::Examine(args) => system::examine(args, output),
+        Command::Explain { code } => explain::run(code.as_deref(), output),
         Command::Demo(args) => demo::run(args, output),
         Command::Completions { shell } => output.text(&complete::script(&shell.to_string())?),
         Command::Man(args) => man::run(args, output),
@@ -56,6 +60,9 @@ fn run(cli: &Cli, output: &Output) -> Ended {
                 Command::Group(verb) => group::run(verb, &client, output),
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),
+                Command::Events(args) => events::run(args, &client, output),
+                Command::Alert(verb) => events::alert(verb, &client, output),
+                Command::Status { watch: Some(period) } => watch::run(period, &client, output),
                 _ => status::status(&client, output),
             }
         }

@@ -41,6 +41,11 @@ impl From<ApiError> for Failure {
 }
 
 impl Failure {
+    /// The envelope `-o json` prints of it.
+    pub(crate) fn envelope(&self) -> Value {
+        self.envelope.clone()
+    }
+
     /// The failure in a daemon's answer. A code this binary does not know keeps its text; the HTTP status says its exit.
     pub(crate) fn from_daemon(status: u16, envelope: Value) -> Self {
         let text = |key: &str| envelope["error"][key].as_str().map(str::to_owned);
@@ -73,6 +78,24 @@ impl Output {
     /// Whether a person can be asked: words for people, and a terminal on both sides.
     pub(crate) fn is_interactive(&self) -> bool {
         self.format == Format::Human && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+    }
+
+    /// Whether what stands on the screen may be drawn over.
+    pub(crate) fn redraws(&self) -> bool {
+        self.format == Format::Human && std::io::stdout().is_terminal()
+    }
+
+    /// Prints a part of a result that has no end, in the format asked for; false if nobody reads any more.
+    pub(crate) fn streamed(&self, text: impl FnOnce(bool) -> String) -> Result<bool, Failure> {
+        let mut out = std::io::stdout().lock();
+        let text = text(self.format == Format::Json);
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => {
+                Err(ApiError::new(ErrorCode::Io, format!("the result cannot be written: {error}")).into())
+            }
+        }
     }
 
     /// Whether progress may be drawn on stderr.

@@ -42,7 +42,7 @@ fn unknown(output: &Output, failure: Failure) -> ExitCode {
     ExitCode::from(3)
 }
 
-fn text(status: &StatusDoc) -> String {
+pub(crate) fn text(status: &StatusDoc) -> String {
     let mut text = String::new();
     if status.groups.is_empty() {
         text.push_str("no groups\n");

@@ -11,6 +11,7 @@ use crate::output::{Ended, Failure, Output};
 use crate::render::{fields, header, table, word};
 use crate::units::{self, human, moment};
 
+const SYSTEM_HOOKS: &str = "/etc/warpraid/hooks.d";
 const SYSTEM_SOCKET: &str = "/run/warpraid/admin.sock";
 
 /// The folder an XDG variable names, if it is set to an absolute path (others must be ignored).
@@ -92,8 +93,36 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
     }
     options.drives = args.drives.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
     options.assemble = !args.no_assemble;
+    alerting(args, &mut options, absolute)?;
     server::daemon::serve(options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Options of who is told and who may look.
+fn alerting(
+    args: &ServeArgs,
+    options: &mut ServeOptions,
+    absolute: impl Fn(&Path) -> Result<PathBuf, ApiError>,
+) -> Result<(), ApiError> {
+    if let Some(folder) = &args.hooks_dir {
+        options.hooks_dir = absolute(folder)?;
+    } else if is_root() && args.state_dir.is_none() {
+        options.hooks_dir = SYSTEM_HOOKS.into();
+    }
+    match args.remind.as_deref() {
+        None => {}
+        Some("never") => options.remind_every = None,
+        Some(text) => options.remind_every = Some(units::time(text, "period of reminders")?),
+    }
+    if let Some(text) = &args.http {
+        let address = text.parse().map_err(|_| {
+            let message = format!("\"{}\" is no address and port", server::control::names::shown(text));
+            ApiError::new(ErrorCode::UsageInvalid, message).hint("--http 127.0.0.1:9469")
+        })?;
+        options.http = Some(address);
+    }
+    options.http_public = args.http_public;
+    Ok(())
 }
 
 pub(crate) fn examine(args: &ExamineArgs, output: &Output) -> Ended {

@@ -46,6 +46,8 @@ fn other_views_for_people() {
     let daemon = Daemon::start();
     *daemon.fake.scene.lock().unwrap() = Scene::Rebuilding;
     for (args, name) in [
+        ("events", "events.txt"),
+        ("explain group.degraded", "explain.txt"),
         ("group show tank", "group-show.txt"),
         ("group list", "group-list.txt"),
         ("group plan --level 5 /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1", "group-plan.txt"),

@@ -35,6 +35,54 @@ fn every_verb_answers_people_and_programs() {
 }
 
 #[test]
+fn every_verb_in_every_state_keeps_to_its_schema() {
+    let daemon = Daemon::start();
+    for scene in [Scene::Healthy, Scene::Degraded, Scene::Rebuilding, Scene::Offline, Scene::Empty] {
+        *daemon.fake.scene.lock().unwrap() = scene;
+        for (args, _) in VERBS {
+            assert_eq!(envelope(&daemon.run(&format!("{args} -o json")))["ok"], true, "{args} {scene:?}");
+        }
+    }
+}
+
+#[test]
+fn explain_needs_no_daemon_and_knows_its_neighbours() {
+    let nowhere = std::path::Path::new("/nonexistent/admin.sock");
+    let list = common::run(nowhere, "explain -o json");
+    let codes = envelope(&list)["data"]["codes"].as_array().unwrap().len();
+    assert!(codes > 80, "{codes}");
+    for code in ["group.degraded", "drive.used", "member.dropped"] {
+        let json = envelope(&common::run(nowhere, &format!("explain {code} -o json")));
+        assert_eq!(json["data"]["code"], code);
+        let human = stdout(&common::run(nowhere, &format!("explain {code}")));
+        assert!(
+            ["MEANS   ", "RISK    ", "DO      1. ", "EXAMPLE "].iter().all(|word| human.contains(word)),
+            "{human}"
+        );
+    }
+    let unknown = common::run(nowhere, "explain group.degarded");
+    assert_eq!(code(&unknown), 4);
+    assert!(stderr(&unknown).contains("did you mean group.degraded"), "{}", stderr(&unknown));
+    assert_eq!(envelope(&common::run(nowhere, "explain nonsense -o json"))["error"]["code"], "code.unknown");
+}
+
+#[test]
+fn events_are_followed_one_envelope_a_line_and_end_at_their_limit() {
+    let daemon = Daemon::start();
+    let output = daemon.run("events --follow --since 44 -n 3 -o json");
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() >= 3, "{text}");
+    for (i, line) in lines.iter().enumerate() {
+        common::schema::check_envelope(line);
+        assert_eq!(line["data"]["id"], 45 + i);
+    }
+    assert_eq!(code(&daemon.run("events --since yesterday")), 2);
+}
+
+#[test]
 fn what_is_typed_is_what_is_asked_for() {
     let daemon = Daemon::start();
     let asked = |args: &str| {
@@ -362,10 +410,11 @@ fn verbs_complete_without_a_daemon_and_no_name_is_made_up() {
 #[test]
 fn help_of_every_verb_has_an_example() {
     let nowhere = std::path::Path::new("/nonexistent/socket");
-    let own = ["", "drive", "group", "disk", "examine", "serve", "demo", "completions"];
+    let own = ["", "explain", "alert", "drive", "group", "disk", "examine", "serve", "demo", "completions"];
     let verbs = VERBS.iter().map(|(args, _)| {
         let words: Vec<&str> = args.split(' ').collect();
-        words[..words.len().min(if matches!(words[0], "status" | "health") { 1 } else { 2 })].join(" ")
+        words[..words.len().min(if matches!(words[0], "status" | "health" | "events") { 1 } else { 2 })]
+            .join(" ")
     });
     for verb in own.into_iter().map(str::to_owned).chain(verbs) {
         let output = common::run(nowhere, format!("{verb} --help").trim());

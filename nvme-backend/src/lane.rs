@@ -192,7 +192,8 @@ impl Lane {
     }
 
     /// The clock as of this round of the loop: never ahead of [`Lane::now_ns`].
-    pub(crate) fn round_ns(&self) -> u64 {
+    #[must_use]
+    pub fn round_ns(&self) -> u64 {
         self.0.round_ns.get()
     }
 

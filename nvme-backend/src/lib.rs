@@ -5,6 +5,7 @@
 //! | `lane` | one thread, one ring, one loop; [`start_lane`], [`block_on_lane`] |
 //! | `ring` | io_uring and the table of operations that own what the kernel works on |
 //! | `executor`, `timers`, `remote` | tasks, time, other threads |
+//! | [`meter`] | counters of I/O |
 //! | [`arena`] | the bounded memory all I/O uses |
 //! | [`socket`] | what the NBD front end reads and writes with |
 //! | [`drive`] | opened once, a handle per lane: `raid_core::ports::Drive` |
@@ -13,6 +14,7 @@ pub mod arena;
 pub mod drive;
 mod executor;
 mod lane;
+pub mod meter;
 mod remote;
 mod ring;
 pub mod socket;

@@ -3,5 +3,8 @@
 pub mod control;
 pub mod daemon;
 pub mod disk;
+pub mod events;
 pub mod lane;
+pub mod metrics;
 pub mod nbd;
+pub mod page;

@@ -7,7 +7,7 @@ use server::control::group_scrub::GroupScrub;
 use server::control::group_set::GroupSet;
 use server::control::model::*;
 use server::control::request::*;
-use server::control::{Answer, ApiError, Control, Reply};
+use server::control::{Answer, ApiError, Control, EventCode, ProblemCode, Reply};
 
 /// The clock of every document.
 pub const NOW_UNIX_S: u64 = 1_796_055_164;
@@ -40,13 +40,14 @@ impl Fake {
         self.calls.lock().unwrap().push(call);
         match self.refusal.lock().unwrap().clone() {
             Some(error) => Err(error),
-            None => Ok(Reply::from(data).warn("fake.warning", "this daemon is made of paper")),
+            None => Ok(Reply::from(data).warn(ProblemCode::GroupStart, "this daemon is made of paper")),
         }
     }
 
     fn action(&self, call: String, verb: &str, subject: &str, dry_run: bool) -> ActionDoc {
         let mut done = ActionDoc::new(verb, subject, dry_run, vec![format!("write superblocks for {call}")]);
         match verb.split_once(' ').unwrap().0 {
+            "alert" => {}
             "group" => done.groups = vec![group(Scene::Healthy)],
             "disk" => done.disk = Some(disk()),
             _ => done.drive = Some(drive()),
@@ -85,7 +86,7 @@ pub fn member(slot: u8, state: MemberState) -> MemberDoc {
 
 fn problem(code: &str, health: Health, why: &str, risk: &str, next: &str) -> ProblemDoc {
     ProblemDoc {
-        code: code.into(),
+        code: ProblemCode::parse(code).unwrap().into(),
         health,
         group: Some("tank".into()),
         slot: Some(3),
@@ -325,7 +326,42 @@ pub fn plan() -> PlanDoc {
     }
 }
 
+pub fn event(id: u64) -> EventDoc {
+    EventDoc {
+        id,
+        at_unix_s: NOW_UNIX_S - 754,
+        code: EventCode::MemberDropped.into(),
+        severity: Severity::Warning,
+        message: "group tank: slot 3 (/dev/nvme3n1) was dropped: a write failed (EIO)".into(),
+        group: Some("tank".into()),
+        disk: None,
+        slot: Some(3),
+        drive: Some("/dev/nvme3n1".into()),
+        serial: Some(SERIAL.into()),
+        health: Some(Health::Warning),
+        problem: None,
+        why: Some("a write failed (EIO)".into()),
+        risk: None,
+        next: Some("warpraid group replace tank --slot 3 NEW_DRIVE".into()),
+    }
+}
+
 impl Control for Fake {
+    async fn events(&self, of: EventsOf) -> Answer<EventListDoc> {
+        let after = of.after.unwrap_or(40);
+        if of.wait_s.is_some() && after >= 50 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let events: Vec<EventDoc> = (after + 1..=after + 2).filter(|id| *id <= 50).map(event).collect();
+        let doc = EventListDoc { events, oldest_id: 1, newest_id: 50, more: false };
+        self.answer(format!("events {of:?}"), doc)
+    }
+    async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {
+        self.act("alert test", "alerts", how.dry_run, &how)
+    }
+    async fn metrics(&self) -> String {
+        "# TYPE warpraid_build_info gauge\nwarpraid_build_info 1\n".into()
+    }
     async fn status(&self) -> Answer<StatusDoc> {
         let scene = *self.scene.lock().unwrap();
         let mut fast = group(Scene::Healthy);

@@ -26,6 +26,9 @@ pub use fake::Fake;
 pub const VERBS: &[(&str, bool)] = &[
     ("status", false),
     ("health", false),
+    ("events", false),
+    ("events --since 48 --group tank --code member.dropped --limit 2", false),
+    ("alert test", true),
     ("drive list", false),
     ("drive show /dev/nvme3n1", false),
     ("drive wipe /dev/nvme3n1 --yes --expect-uuid S4X9NF0M0000003", true),

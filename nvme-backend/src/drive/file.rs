@@ -19,6 +19,7 @@ use raid_core::ports::{Done, Durability, IoError, IoKind};
 use super::errno::of_errno;
 use super::{Medium, Shared};
 use crate::lane::Lane;
+use crate::meter::{IoOp, LaneMeters};
 use crate::ring::{self, Finished, OpFuture, Owner, Payload, ZERO_WRITE_BYTES_MAX};
 
 /// The most one `fallocate` zeroes, so that a slow device answers each within the time-out.
@@ -29,6 +30,7 @@ pub(crate) struct FileLane {
     lane: Lane,
     pub(super) shared: Arc<Shared>,
     fd: RawFd,
+    meters: Arc<LaneMeters>,
 }
 
 impl Owner for FileLane {
@@ -57,7 +59,14 @@ const TIMED_OUT: &str = "no answer within the drive time-out";
 
 impl FileLane {
     pub(super) fn new(lane: &Lane, shared: &Arc<Shared>, fd: RawFd) -> Rc<Self> {
-        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd })
+        let meters = Arc::new(LaneMeters::default());
+        shared.meters.lock().push(Arc::clone(&meters));
+        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters })
+    }
+
+    /// Counts an operation that ended.
+    fn record(&self, op: IoOp, began_ns: u64, bytes: u64, is_ok: bool) {
+        self.meters.of(op).record(self.lane.round_ns().saturating_sub(began_ns), bytes, is_ok);
     }
 
     pub(super) fn lane(&self) -> &Lane {
@@ -75,18 +84,20 @@ impl FileLane {
     pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases) -> FileRead {
         let expect = leases_len(&into);
         let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
-        FileRead { drive: Rc::clone(self), op, expect }
+        FileRead { drive: Rc::clone(self), op, expect, began_ns: self.lane.round_ns() }
     }
 
     pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability) -> FileWrite {
         let expect = segs_len(&from);
         let fua = how == Durability::Fua;
         let op = ring::write(&self.lane, self.owner(), at, from, fua, self.deadline_ns());
-        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false }
+        let began_ns = self.lane.round_ns();
+        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false, began_ns }
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
-        FileFlush { drive: Rc::clone(self), op: ring::flush(&self.lane, self.owner(), self.deadline_ns()) }
+        let op = ring::flush(&self.lane, self.owner(), self.deadline_ns());
+        FileFlush { drive: Rc::clone(self), op, began_ns: self.lane.round_ns() }
     }
 
     fn failed(&self, errno: i32, doing: &'static str) -> IoError {
@@ -104,7 +115,10 @@ impl FileLane {
         // The first command is made here, not when the task is first polled: an operation starts when it is called.
         let first = self.zero_step(range.start, step_end(&range) - range.start, unmap);
         self.lane.spawn(async move {
-            tell.set(drive.zero_all(range, unmap, first).await);
+            let (began_ns, bytes) = (drive.lane.round_ns(), range.end - range.start);
+            let result = drive.zero_all(range, unmap, first).await;
+            drive.record(IoOp::Zero, began_ns, bytes, result.is_ok());
+            tell.set(result);
         });
         FileZero { told }
     }
@@ -182,6 +196,7 @@ pub(crate) struct FileRead {
     drive: Rc<FileLane>,
     op: OpFuture,
     expect: u64,
+    began_ns: u64,
 }
 
 impl Future for FileRead {
@@ -190,6 +205,7 @@ impl Future for FileRead {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done<Leases>> {
         let (result, leases) = match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => {
+                self.drive.record(IoOp::Read, self.began_ns, 0, false);
                 let error = IoError::new(IoKind::TimedOut, TIMED_OUT);
                 return Poll::Ready(Done { result: Err(error), buf: None });
             }
@@ -201,6 +217,7 @@ impl Future for FileRead {
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
             Err(_) => Err(self.drive.failed(-result, "read")),
         };
+        self.drive.record(IoOp::Read, self.began_ns, self.expect, result.is_ok());
         Poll::Ready(Done { result, buf: Some(leases) })
     }
 }
@@ -214,6 +231,7 @@ pub(crate) struct FileWrite {
     expect: u64,
     /// A short write to a file was continued once.
     continued: bool,
+    began_ns: u64,
 }
 
 /// What is left of `segs` after their first `skip` bytes.
@@ -236,6 +254,14 @@ impl Future for FileWrite {
     type Output = Result<(), IoError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = ready!(self.as_mut().poll_written(cx));
+        self.drive.record(IoOp::Write, self.began_ns, self.expect, result.is_ok());
+        Poll::Ready(result)
+    }
+}
+
+impl FileWrite {
+    fn poll_written(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), IoError>> {
         loop {
             let (result, segs) = match ready!(Pin::new(&mut self.op).poll(cx)) {
                 Finished::TimedOut => {
@@ -257,7 +283,8 @@ impl Future for FileWrite {
             // A regular file may stop short at a limit or a signal; the rest then says why.
             let (at, how) = (self.at + wrote, self.how);
             let next = self.drive.write(at, rest(&segs, wrote), how);
-            *self = FileWrite { continued: true, ..next };
+            let began_ns = self.began_ns;
+            *self = FileWrite { continued: true, began_ns, ..next };
         }
     }
 }
@@ -266,17 +293,20 @@ impl Future for FileWrite {
 pub(crate) struct FileFlush {
     drive: Rc<FileLane>,
     op: OpFuture,
+    began_ns: u64,
 }
 
 impl Future for FileFlush {
     type Output = Result<(), IoError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(Pin::new(&mut self.op).poll(cx)) {
+        let result = match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => Err(IoError::new(IoKind::TimedOut, TIMED_OUT)),
             Finished::Done(result, _) if result < 0 => Err(self.drive.failed(-result, "flush")),
             Finished::Done(..) => Ok(()),
-        })
+        };
+        self.drive.record(IoOp::Flush, self.began_ns, 0, result.is_ok());
+        Poll::Ready(result)
     }
 }
 

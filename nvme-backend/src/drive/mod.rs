@@ -29,6 +29,7 @@ use raid_core::ports::{Done, Drive, Durability, IoError, IoKind};
 use raid_core::units::{BlockSize, DriveOffset};
 
 use crate::lane::Lane;
+use crate::meter::{self, IoOp, LaneMeters, Metered};
 use file::{FileFlush, FileLane, FileRead, FileWrite, FileZero};
 use memory::Ram;
 
@@ -68,6 +69,8 @@ struct Shared {
     no_punch: AtomicBool,
     /// The device or file system refused FALLOC_FL_ZERO_RANGE once.
     no_zero_range: AtomicBool,
+    /// Of every lane that ever had a handle.
+    meters: parking_lot::Mutex<Vec<Arc<LaneMeters>>>,
     errnos: Errnos,
 }
 
@@ -116,6 +119,7 @@ impl OpenDrive {
             faults: RwLock::default(),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
+            meters: parking_lot::Mutex::default(),
             errnos: Errnos::default(),
         }))
     }
@@ -190,6 +194,12 @@ impl OpenDrive {
     #[must_use]
     pub fn quarantined(&self) -> usize {
         self.0.quarantined.load(Ordering::Acquire)
+    }
+
+    /// What all lanes together have done to it since it was opened. Drives in memory are not counted.
+    #[must_use]
+    pub fn metered(&self, op: IoOp) -> Metered {
+        meter::sum(self.0.meters.lock().iter().map(|lane| &**lane), op)
     }
 
     /// Size in bytes, a multiple of the block size.

@@ -258,6 +258,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Shared, OpenErro
         faults: parking_lot::RwLock::default(),
         no_punch: AtomicBool::new(false),
         no_zero_range: AtomicBool::new(false),
+        meters: parking_lot::Mutex::default(),
         errnos: super::Errnos::default(),
     })
 }

@@ -137,6 +137,10 @@ codes! {
     ConfirmMissing = "confirm.missing" => Refused,
     /// The words typed or the uuid given do not match the thing.
     ConfirmMismatch = "confirm.mismatch" => Refused,
+    /// No problem, event or error has this code.
+    CodeUnknown = "code.unknown" => NotFound,
+    /// A hook failed on a test of the alerts.
+    AlertFailed = "alert.failed" => Failed,
 
     /// Not a group name.
     GroupNameInvalid = "group.name.invalid" => Usage,

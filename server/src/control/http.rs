@@ -1,12 +1,15 @@
-//! HTTP/1.1 over the two control sockets, on the control thread's tokio runtime.
+//! HTTP/1.1 over the two control sockets, and read-only over TCP if asked to, on the control thread's tokio runtime.
 //!
 //! Invariants: every answer, also to nonsense, is the envelope; a caller of the admin socket is root or the daemon's own
-//! user (SO_PEERCRED, CASES AD-03); the read-only socket answers GET and nothing else; connections, headers, bodies and
+//! user (SO_PEERCRED, CASES AD-03); the read-only socket and TCP answer GET and nothing else; TCP answers only requests
+//! that name the host by address or as localhost, unless it is public (a web page elsewhere cannot read it by a name of its
+//! own that points here); connections, headers, bodies and
 //! their time are bounded; a verb that changes something runs to its end even if its caller goes away, so a closed
 //! terminal never leaves a half-made group; a slow verb holds up no other.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +24,8 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::error::{ApiError, ErrorCode};
@@ -48,6 +52,19 @@ pub async fn serve<C: Control>(
     sockets: &Sockets,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ApiError> {
+    serve_with(control, sockets, None, stop).await
+}
+
+/// The same, and read-only over TCP.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with<C: Control>(
+    control: Arc<C>,
+    sockets: &Sockets,
+    tcp: Option<Tcp>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ApiError> {
     let listener = |socket: &std::os::unix::net::UnixListener| {
         socket.try_clone().and_then(UnixListener::from_std).map_err(|error| {
             ApiError::new(ErrorCode::DaemonStart, format!("cannot use the control socket: {error}"))
@@ -58,23 +75,36 @@ pub async fn serve<C: Control>(
     let admin_path = sockets.admin_path().display().to_string();
     let (stopping, stopped) = watch::channel(());
     let admin_side = Side {
-        listener: admin,
+        listener: Listening::Unix(admin),
         router: router(Arc::clone(&control), None),
         stranger: Some(refusing(stranger(&admin_path, &read_path))),
         connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
     };
     let read_side = Side {
-        listener: read,
-        router: router(control, Some(admin_path)),
+        listener: Listening::Unix(read),
+        router: router(Arc::clone(&control), Some(admin_path.clone())),
         stranger: None,
         connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
     };
+    let tcp_side = tcp.map(|tcp| Side {
+        listener: Listening::Tcp(tcp.listener),
+        router: over_tcp(router(control, Some(admin_path)), tcp.is_public),
+        stranger: None,
+        connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+    });
+    let accept_tcp = async {
+        match &tcp_side {
+            Some(side) => side.accept(&stopped).await,
+            None => core::future::pending().await,
+        }
+    };
     tokio::select! {
+        never = accept_tcp => match never {},
         never = admin_side.accept(&stopped) => match never {},
         never = read_side.accept(&stopped) => match never {},
         () = stop => {}
     }
-    drop((admin_side.listener, read_side.listener));
+    drop((admin_side.listener, read_side.listener, tcp_side));
     drop(stopped);
     let _ = stopping.send(());
     // Ready once every connection has dropped its receiver; what is still open then is cut with the runtime.
@@ -84,9 +114,85 @@ pub async fn serve<C: Control>(
     Ok(())
 }
 
+/// Where HTTP over TCP is served.
+#[derive(Debug)]
+pub struct Tcp {
+    listener: TcpListener,
+    is_public: bool,
+}
+
+impl Tcp {
+    /// Listens there. `is_public`: others than this host may reach it.
+    ///
+    /// # Errors
+    /// `usage.invalid` for an address that others can reach without `is_public`; `daemon.start.failed` if the system
+    /// refuses.
+    pub async fn bind(address: SocketAddr, is_public: bool) -> Result<Self, ApiError> {
+        if !address.ip().is_loopback() && !is_public {
+            let message = format!(
+                "{address} can be reached by others: anybody there could read the state of all groups"
+            );
+            return Err(ApiError::new(ErrorCode::UsageInvalid, message)
+                .hint("--http 127.0.0.1:9469, or add --http-public if that is meant"));
+        }
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            ApiError::new(ErrorCode::DaemonStart, format!("cannot listen on {address}: {error}"))
+                .hint("choose another address with --http")
+        })?;
+        Ok(Self { listener, is_public })
+    }
+}
+
+/// Refuses requests that name the host otherwise than by address or as localhost: DNS can make any name point here.
+fn over_tcp(router: Router, is_public: bool) -> Router {
+    let router = router.merge(crate::page::router());
+    if is_public {
+        return router;
+    }
+    router.layer(axum::middleware::from_fn(
+        async |request: axum::extract::Request, next: axum::middleware::Next| {
+            let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+            if host.is_some_and(is_this_host) {
+                return next.run(request).await;
+            }
+            let message = "this port answers only to localhost and addresses";
+            refused(&ApiError::new(ErrorCode::NotPermitted, message).hint("http://127.0.0.1:PORT/"))
+        },
+    ))
+}
+
+/// Whether a Host header is an address or localhost.
+fn is_this_host(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+enum Listening {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A connection, and whether it comes from root or our own user; over TCP nobody can tell.
+enum Accepted {
+    Unix(UnixStream),
+    Tcp(tokio::net::TcpStream),
+}
+
+impl Listening {
+    async fn accept(&self) -> std::io::Result<Accepted> {
+        match self {
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Accepted::Unix(stream)),
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, _)| Accepted::Tcp(stream)),
+        }
+    }
+}
+
 /// One listening socket and what it answers.
 struct Side {
-    listener: UnixListener,
+    listener: Listening,
     router: Router,
     /// What callers that are neither root nor our own user get; none: everybody is welcome.
     stranger: Option<Router>,
@@ -98,7 +204,7 @@ impl Side {
         loop {
             let permit = Arc::clone(&self.connections).acquire_owned().await.expect("never closed");
             let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) => {
                     // Out of descriptors, most likely: wait for one instead of spinning.
                     tracing::warn!(%error, "cannot accept a control connection");
@@ -112,7 +218,10 @@ impl Side {
             };
             let stopped = stopped.clone();
             tokio::spawn(async move {
-                connection(stream, router, stopped).await;
+                match stream {
+                    Accepted::Unix(stream) => connection(stream, router, stopped).await,
+                    Accepted::Tcp(stream) => connection(stream, router, stopped).await,
+                }
                 drop(permit);
             });
         }
@@ -120,7 +229,8 @@ impl Side {
 }
 
 /// Whether the peer is root or runs as the daemon's own user.
-fn is_ours(stream: &UnixStream) -> bool {
+fn is_ours(stream: &Accepted) -> bool {
+    let Accepted::Unix(stream) = stream else { return false };
     let us = rustix::process::geteuid().as_raw();
     match stream.peer_cred() {
         Ok(peer) => peer.uid() == 0 || peer.uid() == us,
@@ -131,7 +241,11 @@ fn is_ours(stream: &UnixStream) -> bool {
     }
 }
 
-async fn connection(stream: UnixStream, router: Router, mut stopped: watch::Receiver<()>) {
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    mut stopped: watch::Receiver<()>,
+) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -174,6 +288,11 @@ pub fn router<C: Control>(control: Arc<C>, read_only_beside: Option<String>) -> 
     }
     let document = async || ([(header::CONTENT_TYPE, "application/json")], openapi::document_text());
     router = router.route("/openapi.json", axum::routing::get(document));
+    let metrics = async move || {
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        ([(header::CONTENT_TYPE, kind)], control.metrics().await)
+    };
+    router = router.route("/metrics", axum::routing::get(metrics));
     let admin = read_only_beside.clone();
     let no_method = async move |method: Method| refused(&no_method(&method, admin.as_deref()));
     let no_route = async move |method: Method, uri: axum::http::Uri| {
@@ -293,4 +412,23 @@ fn refused(error: &ApiError) -> Response {
 
 fn json(status: StatusCode, envelope: &Envelope<Value>) -> Response {
     (status, axum::Json(envelope)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_this_host;
+
+    #[test]
+    fn a_name_that_points_here_is_not_this_host() {
+        for host in
+            ["localhost", "LOCALHOST:9469", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:9469", "10.0.0.1:80"]
+        {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in
+            ["evil.example", "localhost.evil.example:9469", "127.0.0.1.evil.example", "", "[evil]", ":80"]
+        {
+            assert!(!is_this_host(host), "{host}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! check.
 
 pub mod error;
+pub mod explain;
 pub mod group_scrub;
 pub mod group_set;
 pub mod http;
@@ -19,17 +20,18 @@ pub mod sockets;
 use core::future::Future;
 
 pub use error::{ApiError, ErrorCode, Exit};
+pub use explain::{Code, EventCode, ProblemCode};
 pub use options::ServeOptions;
 
 use group_scrub::GroupScrub;
 use group_set::GroupSet;
 use model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    ScrubDoc, StatusDoc, WaitDoc, WarningDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
+    PlanDoc, ScrubDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
-    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
 };
 
 /// A document, and what the caller should know beside it.
@@ -44,7 +46,7 @@ pub struct Reply<T> {
 impl<T> Reply<T> {
     /// The document with one more warning.
     #[must_use]
-    pub fn warn(mut self, code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn warn(mut self, code: impl Into<Code>, message: impl Into<String>) -> Self {
         self.warnings.push(WarningDoc { code: code.into(), message: message.into() });
         self
     }
@@ -67,6 +69,13 @@ pub trait Control: Send + Sync + 'static {
     fn status(&self) -> impl Future<Output = Answer<StatusDoc>> + Send;
     /// Health as a monitoring system wants it.
     fn health(&self) -> impl Future<Output = Answer<HealthDoc>> + Send;
+
+    /// What happened, from the numbered record; waits for something new if asked to.
+    fn events(&self, of: EventsOf) -> impl Future<Output = Answer<EventListDoc>> + Send;
+    /// Sends a test event through everything an alert goes through.
+    fn alert_test(&self, how: AlertTest) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Metrics in the text format of Prometheus.
+    fn metrics(&self) -> impl Future<Output = String> + Send;
 
     /// All drives.
     fn drives(&self) -> impl Future<Output = Answer<DriveListDoc>> + Send;

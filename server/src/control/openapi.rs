@@ -10,12 +10,13 @@ use super::error::{ErrorCode, Exit};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, GroupDoc, GroupListDoc, HealthDoc,
-    MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, GroupDoc, GroupListDoc,
+    HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -49,6 +50,7 @@ impl Schemas {
         match op {
             Op::Status => self.answer::<StatusDoc>(),
             Op::Health => self.answer::<HealthDoc>(),
+            Op::Events => self.answer::<EventListDoc>(),
             Op::Drives => self.answer::<DriveListDoc>(),
             Op::Drive => self.answer::<DriveDoc>(),
             Op::Groups => self.answer::<GroupListDoc>(),
@@ -58,7 +60,8 @@ impl Schemas {
             Op::Scrub => self.answer::<ScrubDoc>(),
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
-            Op::DriveWipe
+            Op::AlertTest
+            | Op::DriveWipe
             | Op::DriveFail
             | Op::GroupCreate
             | Op::GroupStop
@@ -80,6 +83,7 @@ impl Schemas {
     fn body_of(&mut self, op: Op) -> Option<Schema> {
         let requests = &mut self.requests;
         Some(match op {
+            Op::AlertTest => requests.subschema_for::<AlertTest>(),
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
             Op::GroupPlan => requests.subschema_for::<GroupPlan>(),
@@ -98,6 +102,7 @@ impl Schemas {
             Op::DiskDelete => requests.subschema_for::<DiskDelete>(),
             Op::Status
             | Op::Health
+            | Op::Events
             | Op::Drives
             | Op::Drive
             | Op::Groups
@@ -115,6 +120,7 @@ impl Schemas {
         let generator = settings.for_deserialize().into_generator();
         match op {
             Op::GroupWait => Some(generator.into_root_schema_for::<GroupWait>().to_value()),
+            Op::Events => Some(generator.into_root_schema_for::<EventsOf>().to_value()),
             Op::Disks => Some(generator.into_root_schema_for::<DisksOf>().to_value()),
             _ => None,
         }

@@ -1,9 +1,14 @@
 //! What `warpraid serve` is started with.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Longest time a drive may take for one command before it counts as hung (SAFETY M7), unless set otherwise.
 pub const DRIVE_TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// How often a problem that stands is told again, unless set otherwise.
+pub const REMIND_EVERY: Duration = Duration::from_secs(12 * 3600);
 
 /// Options of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,13 +27,26 @@ pub struct ServeOptions {
     pub drives: Vec<PathBuf>,
     /// Whether groups found on the drives are started.
     pub assemble: bool,
+    /// Folder of the executables that get every event.
+    pub hooks_dir: PathBuf,
+    /// How often a problem that stands is told again; none: only once, and when the daemon starts.
+    pub remind_every: Option<Duration>,
+    /// Where to serve the read-only API and metrics over HTTP; none: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Whether that may be an address others can reach.
+    pub http_public: bool,
 }
 
 impl ServeOptions {
     /// The defaults with this state folder and socket.
     pub fn new(state_dir: impl Into<PathBuf>, socket: impl Into<PathBuf>) -> Self {
+        let state_dir: PathBuf = state_dir.into();
         Self {
-            state_dir: state_dir.into(),
+            hooks_dir: state_dir.join("hooks.d"),
+            remind_every: Some(REMIND_EVERY),
+            http: None,
+            http_public: false,
+            state_dir,
             socket: socket.into(),
             lanes: None,
             memory_bytes: None,

@@ -292,3 +292,36 @@ mod tests {
         assert!(serde_json::from_str::<GroupWait>(r#"{"for":"rebuilt","timeout_s":5}"#).is_ok());
     }
 }
+
+/// Which events.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EventsOf {
+    /// Only events with a higher number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// Only events of this time or later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_unix_s: Option<u64>,
+    /// Only events about this group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Only events of this code, or about a problem of this code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Most events, 1 to 1000 (100 unless given): the first of those that fit `after` or `since_unix_s`, else the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// If none fits, wait this long for one, 0 to 60 seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<u32>,
+}
+
+/// Sends a test event through everything an alert goes through.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AlertTest {
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}

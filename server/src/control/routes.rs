@@ -12,12 +12,13 @@ use super::error::{ApiError, ErrorCode};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc,
+    HealthDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 use super::{Answer, Control, names};
 
@@ -36,6 +37,8 @@ pub enum Verb {
 pub enum Op {
     Status,
     Health,
+    Events,
+    AlertTest,
     Drives,
     Drive,
     DriveWipe,
@@ -92,6 +95,8 @@ const fn row(
 pub const OPERATIONS: &[Operation] = &[
     row(Op::Status, Verb::Look, "/v1/status", "status", "Am I safe, why not, what do I type."),
     row(Op::Health, Verb::Look, "/v1/health", "health", "Health as a monitoring system wants it."),
+    row(Op::Events, Verb::Look, "/v1/events", "events", "What happened, numbered; waits for news if asked to."),
+    row(Op::AlertTest, Verb::Change, "/v1/alerts:test", "alert test", "Sends a test event through everything an alert goes through."),
     row(Op::Drives, Verb::Look, "/v1/drives", "drive list", "All drives."),
     row(Op::Drive, Verb::Look, "/v1/drives/{drive}", "drive show", "One drive, by path, serial or device uuid."),
     row(Op::DriveWipe, Verb::Change, "/v1/drives/{drive}/wipe", "drive wipe", "Takes every signature off a drive."),
@@ -230,6 +235,12 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
     match op {
         Op::Status => rendered::<StatusDoc>(control.status().await),
         Op::Health => rendered::<HealthDoc>(control.health().await),
+        Op::Events => {
+            let of: EventsOf = call.query()?;
+            of.group.as_deref().map_or(Ok(()), names::group_ref)?;
+            rendered::<EventListDoc>(control.events(of).await)
+        }
+        Op::AlertTest => rendered::<ActionDoc>(control.alert_test(call.body::<AlertTest>()?).await),
         Op::Drives => rendered::<DriveListDoc>(control.drives().await),
         Op::Drive => rendered::<DriveDoc>(control.drive(call.drive()?).await),
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
@@ -367,8 +378,8 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control`: 2 of the whole, 4 of drives, 13 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 26);
+        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 13 of groups, 7 of disks.
+        assert_eq!(OPERATIONS.len(), 28);
     }
 
     #[test]

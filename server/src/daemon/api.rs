@@ -9,12 +9,12 @@ use super::Daemon;
 use crate::control::group_scrub::GroupScrub;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
+    PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
-    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -55,7 +55,7 @@ impl Api {
     }
 }
 
-// Each call is the inherent method of the same name.
+// Each call is the inherent method of the same name; those that change something are noted.
 impl Control for Api {
     async fn status(&self) -> Answer<StatusDoc> {
         self.status().await
@@ -63,6 +63,18 @@ impl Control for Api {
 
     async fn health(&self) -> Answer<HealthDoc> {
         self.health().await
+    }
+
+    async fn events(&self, of: EventsOf) -> Answer<EventListDoc> {
+        self.events(of).await
+    }
+
+    async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {
+        self.alert_test(how).await
+    }
+
+    async fn metrics(&self) -> String {
+        self.metrics_text().await
     }
 
     async fn drives(&self) -> Answer<DriveListDoc> {
@@ -74,11 +86,11 @@ impl Control for Api {
     }
 
     async fn drive_wipe(&self, drive: String, how: DriveWipe) -> Answer<ActionDoc> {
-        self.drive_wipe(drive, how).await
+        self.noted(self.drive_wipe(drive, how).await)
     }
 
     async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
-        self.drive_fail(drive, how).await
+        self.noted(self.drive_fail(drive, how).await)
     }
 
     async fn group_plan(&self, what: GroupPlan) -> Answer<PlanDoc> {
@@ -86,7 +98,7 @@ impl Control for Api {
     }
 
     async fn group_create(&self, what: GroupCreate) -> Answer<ActionDoc> {
-        self.group_create(what).await
+        self.noted(self.group_create(what).await)
     }
 
     async fn groups(&self) -> Answer<GroupListDoc> {
@@ -98,15 +110,15 @@ impl Control for Api {
     }
 
     async fn group_stop(&self, group: String, how: GroupStop) -> Answer<ActionDoc> {
-        self.group_stop(group, how).await
+        self.noted(self.group_stop(group, how).await)
     }
 
     async fn group_delete(&self, group: String, how: GroupDelete) -> Answer<ActionDoc> {
-        self.group_delete(group, how).await
+        self.noted(self.group_delete(group, how).await)
     }
 
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
-        self.group_replace(group, how).await
+        self.noted(self.group_replace(group, how).await)
     }
 
     async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
@@ -118,7 +130,7 @@ impl Control for Api {
     }
 
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
-        self.group_set(group, what).await
+        self.noted(self.group_set(group, what).await)
     }
 
     async fn group_wait(&self, group: String, what: GroupWait) -> Answer<WaitDoc> {
@@ -126,11 +138,11 @@ impl Control for Api {
     }
 
     async fn group_assemble(&self, what: GroupAssemble) -> Answer<ActionDoc> {
-        self.group_assemble(what).await
+        self.noted(self.group_assemble(what).await)
     }
 
     async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
-        self.group_undelete(what).await
+        self.noted(self.group_undelete(what).await)
     }
 
     async fn disks(&self, group: Option<String>) -> Answer<DiskListDoc> {
@@ -142,22 +154,22 @@ impl Control for Api {
     }
 
     async fn disk_create(&self, what: DiskCreate) -> Answer<ActionDoc> {
-        self.disk_create(what).await
+        self.noted(self.disk_create(what).await)
     }
 
     async fn disk_expose(&self, group: String, disk: String, how: DiskExpose) -> Answer<ActionDoc> {
-        self.disk_expose(group, disk, how).await
+        self.noted(self.disk_expose(group, disk, how).await)
     }
 
     async fn disk_unexpose(&self, group: String, disk: String, how: DiskUnexpose) -> Answer<ActionDoc> {
-        self.disk_unexpose(group, disk, how).await
+        self.noted(self.disk_unexpose(group, disk, how).await)
     }
 
     async fn disk_resize(&self, group: String, disk: String, how: DiskResize) -> Answer<ActionDoc> {
-        self.disk_resize(group, disk, how).await
+        self.noted(self.disk_resize(group, disk, how).await)
     }
 
     async fn disk_delete(&self, group: String, disk: String, how: DiskDelete) -> Answer<ActionDoc> {
-        self.disk_delete(group, disk, how).await
+        self.noted(self.disk_delete(group, disk, how).await)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvme_backend::Lane;
+use nvme_backend::meter::{IoOp, Metered};
 use raid_core::disks::{Disk as TableDisk, DiskError, DiskTable};
 use raid_core::geometry::{Geometry, Level};
 use raid_core::units::{GroupOffset, Uuid};
@@ -15,9 +16,11 @@ use super::running::Running;
 use super::state::SavedExposure;
 use super::{Daemon, io_failed, stopping};
 use crate::control::model::{DiskDoc, ExposureDoc, ExposureKind, LostRangeDoc, MkfsDoc};
-use crate::control::{ApiError, ErrorCode};
+use crate::control::{ApiError, ErrorCode, EventCode};
 use crate::disk::Disk;
+use crate::events::NewEvent;
 use crate::lane::{LaneEnv, current, on_lane};
+use crate::metrics::{DiskMeters, MeteredExport};
 use crate::nbd::address::{Address, AddressError, BindError};
 use crate::nbd::server::{ExposeError, NbdServer, Source, UnexposeError};
 
@@ -30,19 +33,21 @@ pub(super) struct DiskSource {
     start: GroupOffset,
     len: AtomicU64,
     read_only: bool,
+    meters: DiskMeters,
 }
 
 impl Source for DiskSource {
     type Env = LaneEnv;
-    type Export = Disk<LaneEnv>;
+    type Export = MeteredExport<Disk<LaneEnv>>;
 
     fn env(&self, _lane: &Lane) -> Option<LaneEnv> {
         current().map(|state| state.env().clone())
     }
 
-    fn export(&self, _lane: &Lane) -> Option<Disk<LaneEnv>> {
+    fn export(&self, lane: &Lane) -> Option<MeteredExport<Disk<LaneEnv>>> {
         let group = current()?.group(self.group)?;
-        Disk::new(group, self.start, self.len.load(Ordering::Acquire), self.read_only)
+        let disk = Disk::new(group, self.start, self.len.load(Ordering::Acquire), self.read_only)?;
+        Some(MeteredExport::new(disk, lane, self.meters.of_lane(lane)?))
     }
 }
 
@@ -92,6 +97,19 @@ pub(super) fn mkfs_doc(geometry: &Geometry) -> MkfsDoc {
     MkfsDoc {
         xfs: format!("mkfs.xfs -d su={chunk_kib}k,sw={columns} DEVICE"),
         ext4: format!("mkfs.ext4 -E stride={stride},stripe-width={width} DEVICE"),
+    }
+}
+
+/// Disks of a group that are served, with a way to read their meters.
+pub(super) fn meters(group: &Running) -> Vec<(String, Arc<DiskSource>)> {
+    let exposures = group.exposures.lock();
+    exposures.iter().map(|exposure| (exposure.disk.clone(), Arc::clone(&exposure.source))).collect()
+}
+
+impl DiskSource {
+    /// What clients have done since the disk is served.
+    pub(super) fn metered(&self, op: IoOp) -> Metered {
+        self.meters.metered(op)
     }
 }
 
@@ -200,6 +218,7 @@ impl Daemon {
             start: disk.start,
             len: AtomicU64::new(disk.bytes),
             read_only,
+            meters: DiskMeters::new(self.lanes.len()),
         });
         let export = format!("{}/{}", group.name(), disk.name);
         self.nbd.expose(&export, address, Arc::clone(&source)).map_err(|error| expose_error(&error))?;
@@ -308,7 +327,10 @@ impl Daemon {
                     Err(error) => Err(address_error(&error)),
                 };
                 if let Err(error) = restored {
-                    tracing::error!(group = group.name(), disk = disk.name, address = saved.address, %error, "not exposed again");
+                    let (name, address) = (group.name(), &saved.address);
+                    let message =
+                        format!("disk {name}/{} is not served again at {address}: {error}", disk.name);
+                    self.note(NewEvent::new(EventCode::DiskNotExposed, message).group(name).disk(&disk.name));
                 }
             }
         }

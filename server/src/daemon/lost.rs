@@ -15,6 +15,7 @@ use raid_core::units::{DataIndex, Stripe, usize_of_u32};
 
 use super::extent::read_bytes;
 use super::running::Running;
+use crate::control::ProblemCode;
 use crate::control::model::{DiskRangeDoc, Health, LostRangeDoc, ProblemDoc};
 use crate::lane::{LaneEnv, on_lane};
 
@@ -55,7 +56,7 @@ impl Lost {
             None => format!("warpraid group show {group}"),
         };
         Some(ProblemDoc {
-            code: "group.badblocks".into(),
+            code: ProblemCode::GroupBadblocks.into(),
             health: Health::Critical,
             group: Some(group.to_owned()),
             slot: None,

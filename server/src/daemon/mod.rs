@@ -16,6 +16,7 @@
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
 //! | `examine` | a drive without a daemon |
+//! | `notes`, `metrics` | what becomes an event, what is counted |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
@@ -32,6 +33,8 @@ mod jobs;
 mod lane_ops;
 mod look;
 mod lost;
+mod metrics;
+mod notes;
 mod refused;
 mod running;
 mod scrub;
@@ -62,7 +65,9 @@ use self::host::Host;
 use self::running::Running;
 use self::state::{StateDir, StateError};
 use crate::control::sockets::Sockets;
-use crate::control::{ApiError, ErrorCode, ServeOptions, http};
+use crate::control::{ApiError, ErrorCode, EventCode, ServeOptions, http};
+use crate::events::hooks::Hooks;
+use crate::events::{Events, NewEvent};
 use crate::lane;
 use crate::nbd::Limits;
 
@@ -91,6 +96,9 @@ pub struct Daemon {
     nbd: disks::Nbd,
     settings: Arc<settings::SettingsStore>,
     change: tokio::sync::Mutex<()>,
+    events: Arc<Events>,
+    hooks: Arc<Hooks>,
+    watched: parking_lot::Mutex<notes::Watched>,
 }
 
 /// The daemon is stopping.
@@ -195,6 +203,8 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let events = Arc::new(Events::open(&options.state_dir).map_err(start_failed)?);
+    let hooks = Hooks::new(options.hooks_dir.clone(), sockets.admin_path().to_owned(), Arc::clone(&events));
     let settings = settings::SettingsStore::open(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
@@ -208,6 +218,9 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         settings,
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
+        events,
+        hooks: Arc::new(hooks),
+        watched: parking_lot::Mutex::default(),
     });
     let result = runtime.block_on(daemon.run(&sockets));
     // Not waiting for threads that wait for drives which do not answer.
@@ -221,23 +234,38 @@ impl Daemon {
     async fn run(self: &Arc<Self>, sockets: &Sockets) -> Result<(), ApiError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(start_failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(start_failed)?;
+        let events = Arc::clone(&self.events);
         let stop = async move {
             tokio::select! {
                 _ = terminate.recv() => tracing::info!("stopping (SIGTERM)"),
                 _ = interrupt.recv() => tracing::info!("stopping (SIGINT)"),
             }
+            events.release_waiting();
         };
+        let tcp = match self.options.http {
+            Some(address) => Some(http::Tcp::bind(address, self.options.http_public).await?),
+            None => None,
+        };
+        tokio::spawn(Arc::clone(&self.hooks).run(self.events.newest()));
+        let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
+        self.note(NewEvent::new(EventCode::DaemonStarted, format!("warpraid {version} started, pid {pid}")));
         if self.options.assemble {
             self.assemble_known().await;
         }
+        self.look_for_changes();
+        let watching = tokio::spawn(Arc::clone(self).watch_states());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
-        let result = http::serve(Arc::new(api::Api(Arc::clone(self))), sockets, stop).await;
+        let result = http::serve_with(Arc::new(api::Api(Arc::clone(self))), sockets, tcp, stop).await;
+        // That the daemon's own stop ends its groups' problems is no news.
+        watching.abort();
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {
                 tracing::error!(group = group.name(), %error, "the group could not be stopped cleanly");
             }
         }
+        self.note(NewEvent::new(EventCode::DaemonStopped, "the daemon stopped"));
+        self.events.stop();
         result
     }
 

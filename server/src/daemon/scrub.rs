@@ -23,6 +23,7 @@ use super::host::{replace_file, unix_seconds};
 use super::jobs::Job;
 use super::running::Running;
 use super::{Daemon, lost};
+use crate::control::ProblemCode;
 use crate::control::group_set::DayWindow;
 use crate::control::model::{
     DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, GroupState, Health, Operation,
@@ -263,7 +264,7 @@ impl Keeper {
         let member = first.filter(|one| one.what == FindingKind::Located).and_then(|one| one.members.first());
         let first = first.map_or_else(String::new, |one| format!("; first: {}", finding_words(one)));
         Some(ProblemDoc {
-            code: "group.mismatch".into(),
+            code: ProblemCode::GroupMismatch.into(),
             health: Health::Warning,
             group: Some(name.to_owned()),
             slot: member.map(|member| member.slot),

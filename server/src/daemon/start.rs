@@ -21,7 +21,7 @@ use super::look::Looked;
 use super::running::{Place, Running};
 use super::{Daemon, drives, lane_ops, stopping};
 use crate::control::model::{MemberState, WarningDoc};
-use crate::control::{ApiError, ErrorCode};
+use crate::control::{ApiError, ErrorCode, ProblemCode};
 use crate::lane::on_lane;
 
 /// A started group and what its operator should know.
@@ -165,7 +165,7 @@ impl Daemon {
         let warnings = parts
             .warnings
             .iter()
-            .map(|text| WarningDoc { code: "group.start".into(), message: text.clone() })
+            .map(|text| WarningDoc { code: ProblemCode::GroupStart.into(), message: text.clone() })
             .collect();
         let lanes = u16::try_from(self.lanes.len()).expect("lanes are counted in 16 bits");
         let rebuilding: Vec<_> = parts.rebuilding.iter().map(|(slot, _)| *slot).collect();

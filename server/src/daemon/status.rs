@@ -8,6 +8,7 @@ use raid_core::geometry::{Geometry, Level};
 use raid_core::units::Slot;
 
 use super::words;
+use crate::control::ProblemCode;
 use crate::control::model::{GroupState, Health, MemberState, ProblemDoc};
 
 /// One slot, as far as health is concerned.
@@ -126,7 +127,7 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
     if !is_synced {
         problems.push(group_problem(
             facts,
-            "group.syncing",
+            ProblemCode::GroupSyncing,
             Health::Warning,
             "redundancy is still being made",
             "until it is done, a drive failure can lose blocks in the part that is not synced",
@@ -136,7 +137,7 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
     if facts.forced {
         problems.push(group_problem(
             facts,
-            "group.forced",
+            ProblemCode::GroupForced,
             Health::Warning,
             "the group was once started by force while dirty or incomplete",
             "blocks written just before the crash may be wrong",
@@ -146,7 +147,7 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
     if facts.is_forgotten {
         problems.push(group_problem(
             facts,
-            "group.witness",
+            ProblemCode::GroupWitness,
             Health::Warning,
             "the state folder could not be written: this host does not remember the newest epoch of the group",
             "after a restart, half of the group's drives may start alone with older data",
@@ -173,7 +174,7 @@ fn unlinked_problems(facts: &GroupFacts, tolerates: u8) -> Vec<ProblemDoc> {
     let problem = |(slot, member): (u8, &MemberFacts)| {
         let drive = member.drive.as_deref().unwrap_or("unknown drive");
         ProblemDoc {
-            code: "member.unlinked".into(),
+            code: ProblemCode::MemberUnlinked.into(),
             health: if is_spared { Health::Warning } else { Health::Critical },
             group: Some(name.clone()),
             slot: Some(slot),
@@ -197,7 +198,7 @@ fn unlinked_problems(facts: &GroupFacts, tolerates: u8) -> Vec<ProblemDoc> {
 
 fn group_problem(
     facts: &GroupFacts,
-    code: &str,
+    code: ProblemCode,
     health: Health,
     why: &str,
     risk: &str,
@@ -231,27 +232,27 @@ fn member_problem(
     let replace = format!("warpraid group replace {name} --slot {slot} NEW_DRIVE");
     let (code, why, next) = match member.state {
         MemberState::Rebuilding => (
-            "group.rebuilding",
+            ProblemCode::GroupRebuilding,
             format!("slot {slot} ({drive}) is being rebuilt"),
             format!("warpraid group wait {name} --for rebuilt"),
         ),
         MemberState::Conflict => (
-            "member.conflict",
+            ProblemCode::MemberConflict,
             format!("slot {slot} ({drive}) holds another history of the group; it was left untouched"),
             format!("warpraid examine {drive}"),
         ),
         MemberState::Stale => {
-            ("member.stale", format!("slot {slot} ({drive}) is out of date: {cause}"), replace)
+            (ProblemCode::MemberStale, format!("slot {slot} ({drive}) is out of date: {cause}"), replace)
         }
         _ if state == GroupState::Offline => (
-            "group.offline",
+            ProblemCode::GroupOffline,
             format!("slot {slot} ({drive}): {cause}"),
             format!(
                 "warpraid group stop {name}   (then, with the missing drives back: warpraid group assemble {name})"
             ),
         ),
         _ if member.is_out_of_room => (
-            "group.degraded",
+            ProblemCode::GroupDegraded,
             format!("slot {slot} ({drive}): {cause}"),
             format!(
                 "df -h {}   (make room, then: warpraid drive wipe {}, warpraid group replace {name} --slot {slot} {})",
@@ -260,7 +261,7 @@ fn member_problem(
                 words::quoted(drive)
             ),
         ),
-        _ => ("group.degraded", format!("slot {slot} ({drive}): {cause}"), replace),
+        _ => (ProblemCode::GroupDegraded, format!("slot {slot} ({drive}): {cause}"), replace),
     };
     ProblemDoc {
         code: code.into(),

@@ -13,7 +13,9 @@ use raid_core::units::{Slot, Uuid};
 use super::Daemon;
 use super::jobs::Job;
 use super::running::Running;
+use crate::control::EventCode;
 use crate::control::model::Operation;
+use crate::events::NewEvent;
 use crate::lane::{LaneEnv, on_lane};
 
 /// How often housekeeping looks at a group.
@@ -125,7 +127,9 @@ impl Daemon {
     pub(super) async fn rebuild(&self, group: &Arc<Running>, slot: Slot) {
         let job = Self::begin(group, Operation::Rebuild, Some(slot));
         let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
-        tracing::info!(group = group.name(), %slot, "rebuild started");
+        let name = group.name();
+        let event = |code, message: String| NewEvent::new(code, message).group(name).slot(slot.0);
+        self.note(event(EventCode::RebuildStarted, format!("group {name}: rebuild of slot {slot} started")));
         let result = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
                 Some(group) => group.rebuild(slot, &pace).await,
@@ -136,12 +140,18 @@ impl Daemon {
         match result {
             Ok(Ok(())) => {
                 group.places.lock()[slot.index()].since_unix_s = None;
-                tracing::info!(group = group.name(), %slot, "rebuild finished");
+                self.note(event(
+                    EventCode::RebuildFinished,
+                    format!("group {name}: rebuild of slot {slot} finished"),
+                ));
             }
             Ok(Err(SweepError::Cancelled)) | Err(_) => {
                 tracing::info!(group = group.name(), %slot, "rebuild interrupted; it goes on at the next start");
             }
-            Ok(Err(error)) => tracing::error!(group = group.name(), %slot, %error, "rebuild failed"),
+            Ok(Err(error)) => {
+                let message = format!("group {name}: rebuild of slot {slot} failed: {error}");
+                self.note(event(EventCode::RebuildFailed, message));
+            }
         }
         Self::end(group, &job);
     }
@@ -152,7 +162,10 @@ impl Daemon {
         let operation = if unsynced { Operation::InitialSync } else { Operation::Resync };
         let job = Self::begin(group, operation, None);
         let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
-        tracing::info!(group = group.name(), ?operation, "sync started");
+        let name = group.name();
+        let event = |code, message: String| NewEvent::new(code, message).group(name);
+        let what = if unsynced { "initial sync" } else { "resync" };
+        self.note(event(EventCode::SyncStarted, format!("group {name}: {what} started")));
         let result = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
                 Some(group) => resync(&group, &pace).await,
@@ -161,18 +174,18 @@ impl Daemon {
         })
         .await;
         match result {
-            Ok(Ok(0)) => tracing::info!(group = group.name(), "sync finished"),
+            Ok(Ok(0)) => self.note(event(EventCode::SyncFinished, format!("group {name}: {what} finished"))),
             Ok(Ok(left)) => {
-                tracing::warn!(
-                    group = group.name(),
-                    stripes = left,
-                    "not synced: data is missing there; replace the lost members"
-                )
+                let why = "data is missing there; replace the lost members";
+                let message = format!("group {name}: {what}: {left} stripes are not synced: {why}");
+                self.note(event(EventCode::SyncFailed, message));
             }
             Ok(Err(SweepError::Cancelled)) | Err(_) => {
                 tracing::info!(group = group.name(), "sync interrupted; it goes on at the next start");
             }
-            Ok(Err(error)) => tracing::error!(group = group.name(), %error, "sync failed"),
+            Ok(Err(error)) => {
+                self.note(event(EventCode::SyncFailed, format!("group {name}: {what} failed: {error}")));
+            }
         }
         Self::end(group, &job);
     }

@@ -92,7 +92,7 @@ impl Daemon {
         };
         let (name, geometry) = (&ours.copy.name, &ours.geometry);
         let problem = ProblemDoc {
-            code: error.code.as_str().to_owned(),
+            code: error.code.into(),
             health: Health::Critical,
             group: Some(name.clone()),
             slot: None,

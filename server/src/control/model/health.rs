@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group::GroupDoc;
+use crate::control::explain::Code;
 
 /// How well something is, worst last but for `unknown`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
@@ -22,8 +23,8 @@ pub enum Health {
 /// Something that is not as it should be: what, what it risks, what to type.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemDoc {
-    /// Stable code, e.g. `group.degraded`.
-    pub code: String,
+    /// Stable code, e.g. `group.degraded`: `warpraid explain CODE`.
+    pub code: Code,
     /// How bad.
     pub health: Health,
     /// The group it is about.

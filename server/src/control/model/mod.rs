@@ -8,7 +8,9 @@ mod action;
 mod demo;
 mod disk;
 mod drive;
+mod events;
 mod examine;
+mod explain;
 mod group;
 mod health;
 mod plan;
@@ -19,11 +21,15 @@ mod settings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::explain::Code;
+
 pub use action::ActionDoc;
 pub use demo::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
 pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
+pub use events::{EventDoc, EventListDoc, Severity};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
+pub use explain::{ExplanationDoc, ExplanationListDoc};
 pub use group::{
     EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LevelDoc, MemberDoc, MemberState,
     WaitDoc,
@@ -76,6 +82,10 @@ documents! {
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
     ActionDoc = "warpraid.action",
+    EventDoc = "warpraid.event",
+    EventListDoc = "warpraid.events",
+    ExplanationDoc = "warpraid.explanation",
+    ExplanationListDoc = "warpraid.explanations",
     DemoDoc = "warpraid.demo",
     NothingDoc = "warpraid.error",
 }
@@ -110,7 +120,7 @@ pub struct SchemaDoc {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WarningDoc {
     /// Stable code.
-    pub code: String,
+    pub code: Code,
     /// What, in words.
     pub message: String,
 }

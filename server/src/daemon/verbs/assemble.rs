@@ -107,7 +107,7 @@ impl Api {
                     warnings.extend(reply.warnings);
                 }
                 Err(error) => {
-                    let (code, message) = (error.code.as_str().into(), error.message.clone());
+                    let (code, message) = (error.code.into(), error.message.clone());
                     warnings.push(crate::control::model::WarningDoc { code, message });
                     first_error = first_error.or(Some(error));
                 }
