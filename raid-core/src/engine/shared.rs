@@ -128,6 +128,8 @@ pub struct SlotStatus {
     pub errors: u64,
     /// Ranges of the member's data area whose contents are lost until rewritten.
     pub bad_blocks: Vec<Range<u64>>,
+    /// Whether a rebuild copies only what intent bits cover: the member has been here before (SAFETY M6).
+    pub is_by_intents: bool,
 }
 
 /// State of a group, for people.
@@ -165,6 +167,8 @@ pub struct Shared {
     pub(super) bad: BadBlocks,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
+    /// Per slot, whether its rebuilding member came back and lacks only what intent bits cover.
+    by_intents: Vec<AtomicBool>,
     /// Per slot, the epoch counter at which its present member joined: older failure reports are about another drive.
     pub(super) joined: Vec<AtomicU64>,
     offline: AtomicBool,
@@ -190,6 +194,11 @@ impl Shared {
         for &(slot, cursor) in &config.rebuilding {
             cursors[slot.index()].store(cursor, Ordering::Relaxed);
         }
+        let came_back = |slot: u8| match config.meta.as_ref() {
+            GroupMeta::Volatile => false,
+            GroupMeta::Persistent(meta) => meta.is_by_intents(Slot(slot)),
+        };
+        let by_intents = (0..geometry.members()).map(|slot| AtomicBool::new(came_back(slot))).collect();
         let lane = || LaneCounters((0..members).map(|_| SlotCounters::default()).collect());
         Arc::new(Self {
             name: config.name,
@@ -207,6 +216,7 @@ impl Shared {
             bad: BadBlocks::new(members, &config.bad_blocks),
             intents: config.intents.filter(|_| geometry.level() != Level::Raid0).map(Intents::new),
             cursors,
+            by_intents,
             joined: (0..members).map(|_| AtomicU64::new(0)).collect(),
             stopping: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
@@ -299,6 +309,7 @@ impl Shared {
             writes: sum(|slot| &slot.writes),
             errors: sum(|slot| &slot.errors),
             bad_blocks: self.bad.list(slot),
+            is_by_intents: state == MemberState::Rebuilding && self.is_by_intents(slot),
         }
     }
 
@@ -325,6 +336,15 @@ impl Shared {
 
     pub(super) fn set_cursor(&self, slot: Slot, bytes: u64) {
         self.cursors[slot.index()].store(bytes, Ordering::Release);
+    }
+
+    /// Whether the member being rebuilt in the slot lacks only what intent bits cover.
+    pub(super) fn is_by_intents(&self, slot: Slot) -> bool {
+        self.by_intents[slot.index()].load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_by_intents(&self, slot: Slot, by_intents: bool) {
+        self.by_intents[slot.index()].store(by_intents, Ordering::Release);
     }
 
     /// Makes `next` the current view and waits until every operation under the old one has ended (SAFETY M2, step 1).

@@ -87,6 +87,15 @@ pub(super) async fn write_members<E: Env>(
     for (slot, error) in write_all(env, superblocks, Durability::Fua).await {
         note(&mut failed, slot, error);
     }
+    {
+        let mut state = meta.state.lock();
+        let counter = state.epoch().counter;
+        for (slot, _, record) in &taking_part {
+            if *record == SlotState::InSync && !has_failed(&failed, *slot) {
+                state.slots[slot.index()].known_counter = counter;
+            }
+        }
+    }
     // An epoch that no member in sync knows must not bind the host to it.
     let is_known =
         taking_part.iter().any(|(slot, _, state)| *state == SlotState::InSync && !has_failed(&failed, *slot));

@@ -4,8 +4,11 @@
 //! an unreadable block deals with it, holding nothing, and is done again. Steps are bounded by the scratch memory.
 
 mod check;
+mod partial;
+mod pending;
 mod rebuild;
 mod resync;
+mod sparse;
 
 use core::fmt;
 use core::ops::Range;
