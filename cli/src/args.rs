@@ -69,6 +69,20 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the manual page of a verb, or write all of them into a folder
+    #[command(
+        after_help = "Example:\n  warpraid man group create | man -l -\n  warpraid man --dir /usr/share/man/man1"
+    )]
+    Man(ManArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write every page into this folder, one file a verb
+    #[arg(long, value_name = "DIR", conflicts_with = "verb")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The verb, e.g. `group create` [default: the page of warpraid itself]
+    pub(crate) verb: Vec<String>,
 }
 
 /// For verbs that write.
@@ -241,6 +255,9 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Change settings of a group
+    #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
+    Set(crate::group_set::SetArgs),
     /// Wait until a group is in a state
     #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
     Wait {

@@ -69,6 +69,7 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
         }
+        GroupVerb::Set(args) => crate::group_set::run(args, client, output),
         GroupVerb::Wait { group, what, timeout } => {
             names::group_ref(group)?;
             wait(group, *what, timeout.as_deref(), client, output)

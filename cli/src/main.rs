@@ -10,6 +10,8 @@ mod demo;
 mod disk;
 mod drive;
 mod group;
+mod man;
+mod group_set;
 mod output;
 mod render;
 mod status;
@@ -42,6 +44,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
         Command::Serve(args) => system::serve(args, cli.socket.clone()),
         Command::Examine(args) => system::examine(args, output),
         Command::Demo(args) => Ok(demo::run(args)),
+        Command::Man(args) => man::run(args, output),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "warpraid", &mut script);

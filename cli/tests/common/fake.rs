@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use server::control::group_set::GroupSet;
 use server::control::model::*;
 use server::control::request::*;
 use server::control::{Answer, ApiError, Control, Reply};
@@ -114,6 +115,7 @@ pub fn group(scene: Scene) -> GroupDoc {
         forced: false,
         members: (0..8).map(|slot| member(slot, MemberState::InSync)).collect(),
         progress: Vec::new(),
+        settings: GroupSettingsDoc::default(),
         disks: vec!["home".into(), "scratch".into()],
         problems: Vec::new(),
     };
@@ -334,6 +336,9 @@ impl Control for Fake {
     }
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
+    }
+    async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
+        self.act("group set", &group, what.dry_run, &what)
     }
     async fn group_wait(&self, group: String, what: GroupWait) -> Answer<WaitDoc> {
         if group == "never" {

@@ -60,6 +60,10 @@ impl FileLane {
         Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd })
     }
 
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
         self.clone()
     }

@@ -17,9 +17,9 @@ use smallvec::SmallVec;
 
 use super::Group;
 use super::lane::{Entered, LaneView};
-use super::sync::TurnLock;
 use crate::geometry::{Geometry, Level};
 use crate::ports::{Drive, Durability, Env, IoError, Pool, one_seg};
+use crate::sync::TurnLock;
 use crate::units::{DriveOffset, Slot, u32_of, u64_of, usize_of};
 
 /// Bytes of md's bitmap superblock in front of the bits.

@@ -32,7 +32,6 @@ mod settle;
 mod shared;
 mod stripe;
 mod sweep;
-mod sync;
 mod write;
 mod zero;
 

@@ -15,11 +15,11 @@ use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
 use super::regions::Regions;
-use super::sync::{Event, TurnLock};
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
 use crate::ports::{IoError, IoKind};
+use crate::sync::{Event, TurnLock};
 use crate::units::{BlockSize, LaneId, Slot, Stripe};
 use crate::view::{MemberState, View};
 

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::turn::TurnLock;
 use crate::format::anchor::{ANCHOR_AT, Anchor};
 use crate::format::bytes::put;
 use crate::format::extension::{CHAIN_MAX, CopyPlace, Extension, Marks, SlotRecord, SlotState};
@@ -19,6 +18,7 @@ use crate::format::superblock::{
 };
 use crate::geometry::{Geometry, Level};
 use crate::ports::{IoError, IoKind};
+use crate::sync::TurnLock;
 use crate::units::{BlockSize, DriveOffset, Slot, Uuid};
 use crate::view::{Epoch, Member, MemberLayout, MemberState, View, Witness};
 

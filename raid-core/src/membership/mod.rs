@@ -21,7 +21,6 @@ mod observe;
 mod publish;
 mod readd;
 mod refusal;
-mod turn;
 
 pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
 pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};

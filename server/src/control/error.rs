@@ -174,6 +174,8 @@ codes! {
     GroupToleranceSpent = "group.tolerance.spent" => Refused,
     /// The slot does not exist or is not in the state this verb needs.
     GroupSlotInvalid = "group.slot.invalid" => Usage,
+    /// A setting that does not exist or cannot have this value.
+    GroupSettingInvalid = "group.setting.invalid" => Usage,
     /// The tombstone of a deleted group is gone or a member was reused.
     GroupUndeleteImpossible = "group.undelete.impossible" => Refused,
     /// The state waited for was not reached in time.

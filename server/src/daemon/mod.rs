@@ -10,6 +10,7 @@
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `examine` | a drive without a daemon |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
@@ -28,6 +29,7 @@ mod jobs;
 mod lane_ops;
 mod look;
 mod running;
+mod settings;
 mod start;
 mod state;
 pub mod status;
@@ -80,6 +82,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    settings: Arc<settings::SettingsStore>,
     change: tokio::sync::Mutex<()>,
 }
 
@@ -179,6 +182,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let settings = settings::SettingsStore::open(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
@@ -188,6 +192,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         started_unix_s: host::unix_seconds(),
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
+        settings,
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
     });

@@ -19,6 +19,7 @@ use super::disks::Exposure;
 use super::host::{Host, unix_seconds};
 use super::jobs::Job;
 use super::lane_ops;
+use super::settings::SettingsStore;
 use super::status::{GroupFacts, MemberFacts, judge, why_dropped};
 use crate::control::model::{EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation};
 
@@ -55,6 +56,8 @@ pub(super) struct Running {
     pub table_change: tokio::sync::Mutex<()>,
     /// How disks are reached.
     pub exposures: Mutex<Vec<Exposure>>,
+    /// What is set for groups on this host.
+    pub settings: Arc<SettingsStore>,
     /// Long operations.
     pub jobs: Mutex<Vec<Arc<Job>>>,
 }
@@ -211,6 +214,7 @@ impl Running {
             forced: facts.forced,
             members,
             progress: jobs,
+            settings: self.settings.of(self.uuid).doc(),
             disks,
             problems: verdict.problems,
         }

@@ -220,6 +220,7 @@ impl Daemon {
             table: parking_lot::Mutex::new(table),
             table_change: tokio::sync::Mutex::default(),
             exposures: parking_lot::Mutex::default(),
+            settings: Arc::clone(&self.settings),
             jobs: parking_lot::Mutex::default(),
         });
         self.groups.write().insert(uuid, Arc::clone(&group));

@@ -123,6 +123,7 @@ impl Daemon {
             forced: ours.copy.marks.forced,
             members: member_docs(ours, looked),
             progress: Vec::new(),
+            settings: self.settings.of(uuid).doc(),
             disks: Vec::new(),
             problems: vec![problem],
         };

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::health::{Health, ProblemDoc};
 use super::progress::ProgressDoc;
+use super::settings::GroupSettingsDoc;
 
 /// RAID level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -165,6 +166,8 @@ pub struct GroupDoc {
     pub members: Vec<MemberDoc>,
     /// Long operations on the whole group (sync, check); rebuilds are with their members too.
     pub progress: Vec<ProgressDoc>,
+    /// What is set for it on this host.
+    pub settings: GroupSettingsDoc,
     /// Names of its disks.
     pub disks: Vec<String>,
     /// What is not as it should be.

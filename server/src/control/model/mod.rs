@@ -12,6 +12,7 @@ mod group;
 mod health;
 mod plan;
 mod progress;
+mod settings;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,7 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
+pub use settings::{GroupSettingsDoc, ScrubEvery};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
