@@ -337,6 +337,9 @@ impl Control for Fake {
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
     }
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.act("group readd", &group, how.dry_run, &how)
+    }
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
         self.act("group set", &group, what.dry_run, &what)
     }

@@ -18,6 +18,7 @@ use super::regions::Regions;
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
+use crate::pacing::Foreground;
 use crate::ports::{IoError, IoKind};
 use crate::sync::{Event, TurnLock};
 use crate::units::{BlockSize, LaneId, Slot, Stripe};
@@ -176,6 +177,7 @@ pub struct Shared {
     writers: AtomicUsize,
     idle: Event,
     counters: Vec<LaneCounters>,
+    foreground: Foreground,
     request_bytes_max: u64,
 }
 
@@ -221,6 +223,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             writers: AtomicUsize::new(0),
             idle: Event::default(),
+            foreground: Foreground::new(config.lanes),
             counters: (0..config.lanes).map(|_| lane()).collect(),
             request_bytes_max: request_bytes_max(&geometry),
         })
@@ -263,6 +266,12 @@ impl Shared {
     pub fn scratch_bytes_max(&self) -> u64 {
         let stripe = u64::from(self.geometry.chunk_bytes()) * (u64::from(self.geometry.members()) + 1);
         stripe.max(SCRATCH_BYTES_MAX)
+    }
+
+    /// Client requests by latency, and how fast sweeps may go beside them.
+    #[must_use]
+    pub fn foreground(&self) -> &Foreground {
+        &self.foreground
     }
 
     /// The current view.

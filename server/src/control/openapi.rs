@@ -14,7 +14,8 @@ use super::model::{
 };
 use super::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -63,6 +64,7 @@ impl Schemas {
             | Op::GroupAssemble
             | Op::GroupDelete
             | Op::GroupUndelete
+            | Op::GroupReadd
             | Op::GroupReplace
             | Op::GroupSet
             | Op::DiskCreate
@@ -85,6 +87,7 @@ impl Schemas {
             Op::GroupAssemble => requests.subschema_for::<GroupAssemble>(),
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
+            Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
             Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),

@@ -16,7 +16,8 @@ use super::model::{
 };
 use super::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 use super::{Answer, Control, names};
 
@@ -47,6 +48,7 @@ pub enum Op {
     GroupAssemble,
     GroupDelete,
     GroupUndelete,
+    GroupReadd,
     GroupReplace,
     GroupSet,
     GroupWait,
@@ -102,6 +104,7 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupWait, Verb::Look, "/v1/groups/{group}/wait", "group wait", "Waits until a group is in a state."),
     row(Op::GroupStop, Verb::Change, "/v1/groups/{group}/stop", "group stop", "Stops a group cleanly."),
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
+    row(Op::GroupReadd, Verb::Change, "/v1/groups/{group}/readd", "group readd", "Puts a dropped member back into its slot and resyncs what it lacks."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
     row(Op::GroupSet, Verb::Change, "/v1/groups/{group}/set", "group set", "Changes settings of a group."),
     row(Op::Disks, Verb::Look, "/v1/disks", "disk list", "All disks, or those of one group."),
@@ -243,6 +246,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         | Op::GroupUndelete
         | Op::GroupStop
         | Op::GroupDelete
+        | Op::GroupReadd
         | Op::GroupReplace
         | Op::GroupSet => group_change(op, control, call).await,
         Op::Disks => {
@@ -304,6 +308,11 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             meant(&format!("deleting group {group}"), how.yes, Some(&how.expect_uuid), how.dry_run)?;
             control.group_delete(group, how).await
         }
+        Op::GroupReadd => {
+            let (group, how): (String, GroupReadd) = (call.group()?, call.body()?);
+            names::drive_ref(&how.drive)?;
+            control.group_readd(group, how).await
+        }
         Op::GroupReplace => {
             let (group, how): (String, GroupReplace) = (call.group()?, call.body()?);
             names::drive_ref(&how.new_drive)?;
@@ -360,7 +369,7 @@ mod tests {
             assert_eq!(operation(row.op).path, row.path);
         }
         // One row per method of `Control`: 2 of the whole, 4 of drives, 11 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 24);
+        assert_eq!(OPERATIONS.len(), 25);
     }
 
     #[test]

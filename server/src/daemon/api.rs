@@ -13,7 +13,7 @@ use crate::control::model::{
 };
 use crate::control::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
-    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete, GroupWait,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -106,6 +106,10 @@ impl Control for Api {
 
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.group_replace(group, how).await
+    }
+
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.group_readd(group, how).await
     }
 
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {

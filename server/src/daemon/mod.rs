@@ -9,6 +9,7 @@
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
+//! | `readd` | a dropped member comes back |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
@@ -28,6 +29,7 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod readd;
 mod running;
 mod settings;
 mod start;

@@ -159,6 +159,8 @@ impl<E: Env> Group<E> {
             steps: 0,
         };
         self.recount(slot, &track);
+        let resumed_bytes = track.pace.done_bytes.load(Ordering::Relaxed);
+        track.pace.resumed_bytes.store(resumed_bytes, Ordering::Relaxed);
         track
     }
 

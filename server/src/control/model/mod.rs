@@ -28,7 +28,7 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
-pub use settings::{GroupSettingsDoc, ScrubEvery};
+pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
