@@ -157,3 +157,26 @@ fn raid_6_rebuilds_two_members_under_load() {
     group.daemon.fail(&group.drives[2]);
     group.stamped.verify(&group.export);
 }
+
+/// A rebuild meets everything at once: 32 new clients, a queue 4096 deep, and a source that is pulled.
+#[test]
+fn ot_03_a_rebuild_never_dies_or_stalls() {
+    let mut group = group("ot03", 6, 6);
+    let spare = group.lab.drive("spare", DRIVE);
+    let Group { daemon, drives, stamped, export, .. } = &group;
+    daemon.fail(&drives[1]);
+    stamped.load_while(export, 32, || {
+        daemon.replace("tank", 1, &spare);
+        stamped.wait_for_requests(200);
+        // The source is gone in the middle; whoever reads it next finds out.
+        daemon.fail(&drives[0]);
+        stamped.wait_for_requests(4096);
+        tool::wait_until("the rebuild ends", PATIENCE, || daemon.member_states("tank")[1] == "in_sync");
+    });
+    stamped.verify(export);
+    let back = group.drives[0].clone();
+    group.drives[1] = spare;
+    group.daemon.ok(&["group", "readd", "tank", text(&back)]);
+    group.check();
+    group.daemon.assert_alive();
+}

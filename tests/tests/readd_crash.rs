@@ -378,3 +378,61 @@ fn s3_a_restart_in_the_middle_goes_on_by_intents_from_the_stored_cursor() {
         assert_consistent(&group, "after the restart").await;
     });
 }
+
+/// A daemon that is killed when a whole rebuild is so far: at most one percent is done again.
+#[test]
+fn a_restart_at_10_50_and_95_percent_loses_at_most_one_percent() {
+    for percent in [10, 50, 95] {
+        let (world, uuid) = large(84);
+        let group = run(&world, world.start(uuid, &[0, 1, 2], Policy::default()));
+        let running = group.clone();
+        let images = Rc::new(RefCell::new(None));
+        let (taken, drives) = (Rc::clone(&images), [0, 1, 2, 3].map(|n| world.drive(n)));
+        let at = world.run(|env| async move {
+            let epoch = running.shared().view().epoch;
+            running.fail(epoch, Slot(1), IoKind::Gone).await.unwrap();
+            let (view, meta) = (running.shared().view(), Arc::clone(running.shared().meta()));
+            let handles = membership_world::handles(&env, &view);
+            let (key, drive) = (DriveKey(3), env.drive(DriveKey(3)).unwrap());
+            let new =
+                raid_core::membership::prepare_member(&env, &meta, &view, Slot(1), (key, &drive), &handles);
+            running.add_member(Slot(1), new.await.unwrap()).await.unwrap();
+            let watched = running.clone();
+            let total = running.shared().geometry().member_bytes();
+            let killed_at = Rc::new(std::cell::Cell::new(0));
+            let noted = Rc::clone(&killed_at);
+            env.spawn(async move {
+                while watched.shared().status().slots[1].cursor_bytes < total / 100 * percent {
+                    let clock = watched.env().clock();
+                    let soon = raid_core::ports::Clock::now_ns(clock) + 20_000;
+                    raid_core::ports::Clock::sleep_until(clock, soon).await;
+                }
+                // As it lies on the drives now, with nothing stored on the way out.
+                noted.set(watched.shared().status().slots[1].cursor_bytes);
+                *taken.borrow_mut() = Some(drives.map(|drive| drive.image()));
+            });
+            rebuild(&running).await;
+            killed_at.get()
+        });
+        drop(group);
+        for (n, image) in images.borrow_mut().take().expect("taken in passing").into_iter().enumerate() {
+            world.drive(n).set_image(image);
+        }
+        *world.env.witness.borrow_mut() = None;
+        let Decision::Start(plan) = world.decide(uuid, &[0, 2, 3], forced()) else { panic!("starts") };
+        let parts = world.start_plan(*plan);
+        let (total, found) = (parts.geometry.member_bytes(), parts.rebuilding[0].1);
+        assert!(at >= total / 100 * percent && at < total, "{at} of {total}");
+        assert!(at - found <= total / 100, "{percent} %: {found} of {at} was stored, of {total}");
+    }
+}
+
+/// A RAID 5 of three drives of 40 MiB, so that a percent is several stripes, and a spare.
+fn large(seed: u64) -> (World, Uuid) {
+    let world = World::new(seed, 0);
+    for _ in 0..4 {
+        world.add(40 << 20, raid_core::units::BlockSize::B512);
+    }
+    let uuid = world.create(Level::Raid5, 3, true);
+    (world, uuid)
+}

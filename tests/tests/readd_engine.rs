@@ -212,7 +212,7 @@ fn m6_no_random_life_brings_a_stale_block_into_sync() {
                 1 | 2 if view.member(Slot(slot)).is_missing() => {
                     world.readd(slot, usize::from(slot)).unwrap();
                 }
-                3 if !rebuilding.is_empty() => churn(&mut world, dice % 3 == 0),
+                3 if !rebuilding.is_empty() => churn(&mut world, dice.is_multiple_of(3)),
                 4 => {
                     let group = world.group.clone();
                     world.executor.block_on(async move {

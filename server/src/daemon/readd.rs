@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nvme_backend::OpenDrive;
 use raid_core::membership::{NoReturn, Observation, Ours, prepare_return};
@@ -23,6 +24,9 @@ use crate::control::model::ActionDoc;
 use crate::control::request::GroupReadd;
 use crate::control::{Answer, ApiError, ErrorCode};
 use crate::lane::on_lane;
+
+/// How long a drive that is still busy is waited for.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// How a member came back: its slot, and what of it has to be copied.
 pub(super) struct Readded {
@@ -87,8 +91,11 @@ impl Daemon {
             )));
         }
         let block = file_block_size(path, group);
-        let drive = look::open(path, drives::exclusive(self.options.drive_timeout_ns, block)).await?;
-        let key = self.host.add_drive(drive.clone());
+        // Commands of ours that are still on their way to it hold it (SAFETY M7), for a moment or until it answers.
+        let wait = Duration::from_nanos(self.options.drive_timeout_ns).min(BUSY_WAIT);
+        let options = drives::exclusive(self.options.drive_timeout_ns, block);
+        let key = self.open_until(path, options, Instant::now() + wait).await?;
+        let drive = self.host.drive(key).ok_or_else(stopping)?;
         let result = self.take_back(group, path, (key, &drive), slot, dry_run, by_itself).await;
         if result.is_err() || dry_run {
             self.release(vec![key]).await;
