@@ -298,6 +298,9 @@ pub(crate) struct AssembleArgs {
     /// Every group found
     #[arg(long)]
     pub(crate) all: bool,
+    /// Of a history that was split, go on with the side of this member (uuid, path or serial); the others stay untouched
+    #[arg(long, value_name = "MEMBER", conflicts_with = "all")]
+    pub(crate) keep: Option<String>,
     /// Start although members are missing, or dirty and degraded: some blocks may be wrong, and the group is marked for ever
     #[arg(long)]
     pub(crate) force: bool,

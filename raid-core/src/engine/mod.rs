@@ -25,6 +25,7 @@ mod locks;
 mod member;
 mod merge;
 mod plan;
+mod quiet;
 mod read;
 mod regions;
 mod repair;

@@ -7,7 +7,7 @@
 //! | `lifecycle` | start, stop, delete, undelete |
 //! | `create` | create a group, prepare a replacement, wipe |
 //! | `readd` | which dropped member may come back, to be resynced by intent bits (M6) |
-//! | `publish` | a view becomes durable (M2); rebuild cursor and bad-block log |
+//! | `publish` | a view becomes durable (M2); marks between epochs, rebuild cursor and bad-block log |
 //! | `meta` | what all of these write, and in which form |
 //!
 //! Every way to a running group is observe, decide, start, also right after create: there is one path to be right.
@@ -27,7 +27,7 @@ pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, 
 pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
 pub use meta::{Identity, Persistent};
 pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
-pub use publish::{next_epoch, publish, store_bad_blocks, store_cursor};
+pub use publish::{Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark};
 pub use readd::{NoReturn, prepare_return};
 pub use refusal::{LeftOut, Lost, Refusal};
 

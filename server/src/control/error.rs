@@ -117,6 +117,8 @@ codes! {
     DaemonAnswer = "daemon.answer.invalid" => Failed,
     /// The daemon cannot start: the message names what the system lacks or refuses.
     DaemonStart = "daemon.start.failed" => Failed,
+    /// The demo did not come to its end; the message says what went wrong.
+    DemoFailed = "demo.failed" => Failed,
     /// The socket's path, folder or file cannot be used safely.
     SocketUnsafe = "socket.unsafe" => Refused,
     /// The socket's path is not one.

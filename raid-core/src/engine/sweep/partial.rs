@@ -69,7 +69,7 @@ impl<E: Env> Group<E> {
                 return Ok(next);
             }
             let stripes = next..clean_until.min(next + STRIPES_MAX);
-            let _writer = shared.start_writer().map_err(|_| SweepError::Cancelled)?;
+            let _writer = shared.admit_writer().await.map_err(|_| SweepError::Cancelled)?;
             let _locked = shared.locks.lock(stripes.clone(), LockMode::Exclusive).await;
             let entered = self.enter();
             let is_ours = shared.cursor(slot) >= geometry.member_offset(Stripe(next), 0);

@@ -148,6 +148,12 @@ pub struct GroupDoc {
     pub block_size_bytes: u32,
     /// Data bytes that disks can be cut from.
     pub capacity_bytes: u64,
+    /// All bytes of its drives, as far as they are known: capacity, parity and metadata together.
+    pub raw_bytes: u64,
+    /// Parity, or the copies beyond the first.
+    pub parity_bytes: u64,
+    /// Metadata, slack, and what drives have beyond the smallest.
+    pub metadata_bytes: u64,
     /// Data bytes no disk uses.
     pub free_bytes: u64,
     /// State.

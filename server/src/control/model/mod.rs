@@ -5,6 +5,7 @@
 //! (raises [`MINOR`]); a change of meaning raises [`MAJOR`].
 
 mod action;
+mod demo;
 mod disk;
 mod drive;
 mod examine;
@@ -18,6 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::ActionDoc;
+pub use demo::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
 pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
@@ -68,6 +70,7 @@ documents! {
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
     ActionDoc = "warpraid.action",
+    DemoDoc = "warpraid.demo",
     NothingDoc = "warpraid.error",
 }
 
