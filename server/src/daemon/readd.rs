@@ -153,14 +153,8 @@ impl Daemon {
                 format!("{shown} could not join group {}: {kind:?}", group.name()),
             ),
         })?;
-        group.places.lock()[slot.index()] = Place {
-            key: Some(key),
-            path: Some(shown.clone()),
-            serial: drive.identity().serial.clone(),
-            size_bytes: Some(drive.size_bytes()),
-            since_unix_s: Some(unix_seconds()),
-            left_out: None,
-        };
+        let place = Place::of(key, shown.clone(), drive);
+        group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
         self.state.remember_drives([path.to_owned()]);
         let copy_bytes = group.shared.lacking_bytes(slot);
         tracing::info!(group = group.name(), %slot, drive = shown, copy_bytes, "member is back");
