@@ -269,3 +269,31 @@ fn churn(world: &mut World, is_cut: bool) {
         }
     });
 }
+
+#[test]
+fn space_that_is_all_zero_is_zeroed_on_the_target_and_not_written() {
+    for (level, members) in REDUNDANT {
+        let mut world = world(7, level, members);
+        // One block of data in the whole group; the new drive is full of junk.
+        let at = world.geometry().capacity_bytes() / 3 / 4096 * 4096;
+        world.write_random(at, 512).unwrap();
+        world.fail(1, IoKind::Gone).unwrap();
+        world.replace(1).unwrap();
+        let target = usize::from(members);
+        let junk = world.random_bytes(u64::try_from(world.drives[target].medium().len()).unwrap());
+        world.drives[target].medium().copy_from_slice(&junk);
+        world.drives[target].start_log();
+        rebuild(&world, 1);
+        let log = world.drives[target].take_log();
+        let bytes = |op| {
+            let of_op =
+                log.iter().filter(|command| command.op == op && command.range.start >= world.data_at(0));
+            of_op.map(|command| command.range.end - command.range.start).sum::<u64>()
+        };
+        let row = u64::from(world.geometry().chunk_bytes());
+        assert!(bytes(Op::Write) <= row, "{level}: {} written", bytes(Op::Write));
+        assert_eq!(bytes(Op::Write) + bytes(Op::Zero), world.geometry().member_bytes(), "{level}");
+        world.check_contents("after the rebuild");
+        world.check_media("after the rebuild");
+    }
+}
