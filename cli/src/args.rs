@@ -255,6 +255,11 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Compare data and redundancy of the whole group; name what does not fit, and repair what is certain
+    #[command(
+        after_help = "Example:\n  warpraid group scrub tank --wait\n  warpraid group scrub tank --repair\n  warpraid group scrub tank --show"
+    )]
+    Scrub(crate::group_scrub::ScrubArgs),
     /// Change settings of a group
     #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
     Set(crate::group_set::SetArgs),

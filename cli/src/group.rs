@@ -69,6 +69,7 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
         }
+        GroupVerb::Scrub(args) => crate::group_scrub::run(args, client, output),
         GroupVerb::Set(args) => crate::group_set::run(args, client, output),
         GroupVerb::Readd { group, drive, slot, writes } => {
             names::group_ref(group)?;
@@ -296,6 +297,8 @@ fn show(group: &GroupDoc) -> String {
         ("disks", group.disks.join(", ")),
         ("epoch", format!("{} {}", group.epoch.counter, group.epoch.id)),
         ("journal", word(&group.journal)),
+        crate::group_scrub::of_group(group),
+        ("scheduled scrub", crate::group_set::scrub_line(&group.settings)),
         (
             "forced",
             if group.forced {
@@ -322,6 +325,7 @@ fn show(group: &GroupDoc) -> String {
         ]
     }));
     let _ = write!(text, "\n{}", table(&rows));
+    text.push_str(&crate::group_scrub::lost(&group.lost));
     for problem in &group.problems {
         let _ = write!(text, "\n{}: {}\nNEXT  {}\n", problem.code, problem.why, problem.next);
     }

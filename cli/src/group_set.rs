@@ -90,6 +90,15 @@ fn done(done: &ActionDoc) -> String {
     action(done, &if done.dry_run { String::new() } else { now.collect() })
 }
 
+/// The schedule of scrubs; nothing if there is none.
+pub(crate) fn scrub_line(settings: &GroupSettingsDoc) -> String {
+    match (&settings.scrub, &settings.scrub_window) {
+        (ScrubEvery::Off, _) => String::new(),
+        (every, None) => word(every),
+        (every, Some(window)) => format!("{}, {window}", word(every)),
+    }
+}
+
 /// Settings, a line each.
 pub(crate) fn show(settings: &GroupSettingsDoc) -> String {
     fields(&[

@@ -11,6 +11,7 @@ mod demo;
 mod disk;
 mod drive;
 mod group;
+mod group_scrub;
 mod group_set;
 mod man;
 mod output;

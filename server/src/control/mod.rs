@@ -5,6 +5,7 @@
 //! check.
 
 pub mod error;
+pub mod group_scrub;
 pub mod group_set;
 pub mod http;
 pub mod model;
@@ -20,10 +21,11 @@ use core::future::Future;
 pub use error::{ApiError, ErrorCode, Exit};
 pub use options::ServeOptions;
 
+use group_scrub::GroupScrub;
 use group_set::GroupSet;
 use model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    StatusDoc, WaitDoc, WarningDoc,
+    ScrubDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
@@ -100,6 +102,10 @@ pub trait Control: Send + Sync + 'static {
         group: String,
         how: GroupReplace,
     ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Scrubs a group, or pauses, resumes, cancels, acknowledges.
+    fn group_scrub(&self, group: String, how: GroupScrub) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// The scrubs of a group.
+    fn scrub(&self, group: String) -> impl Future<Output = Answer<ScrubDoc>> + Send;
     /// Changes settings of a group.
     fn group_set(&self, group: String, what: GroupSet) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Waits until a group is in a state.

@@ -7,10 +7,11 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
+use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, GroupDoc, GroupListDoc, HealthDoc,
-    MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
+    MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
@@ -55,6 +56,7 @@ impl Schemas {
             Op::Group => self.answer::<GroupDoc>(),
             Op::GroupPlan => self.answer::<PlanDoc>(),
             Op::GroupWait => self.answer::<WaitDoc>(),
+            Op::Scrub => self.answer::<ScrubDoc>(),
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::DriveWipe
@@ -66,6 +68,7 @@ impl Schemas {
             | Op::GroupUndelete
             | Op::GroupReadd
             | Op::GroupReplace
+            | Op::GroupScrub
             | Op::GroupSet
             | Op::DiskCreate
             | Op::DiskExpose
@@ -89,6 +92,7 @@ impl Schemas {
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
             Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
+            Op::GroupScrub => requests.subschema_for::<GroupScrub>(),
             Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),
             Op::DiskExpose => requests.subschema_for::<DiskExpose>(),
@@ -102,6 +106,7 @@ impl Schemas {
             | Op::Groups
             | Op::Group
             | Op::GroupWait
+            | Op::Scrub
             | Op::Disks
             | Op::Disk => return None,
         })

@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ErrorCode};
+use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, StatusDoc, WaitDoc,
+    PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
@@ -50,6 +51,8 @@ pub enum Op {
     GroupUndelete,
     GroupReadd,
     GroupReplace,
+    GroupScrub,
+    Scrub,
     GroupSet,
     GroupWait,
     Disks,
@@ -106,6 +109,8 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
     row(Op::GroupReadd, Verb::Change, "/v1/groups/{group}/readd", "group readd", "Puts a dropped member back into its slot and resyncs what it lacks."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
+    row(Op::GroupScrub, Verb::Change, "/v1/groups/{group}/scrub", "group scrub", "Scrubs a group, or pauses, resumes, cancels, acknowledges."),
+    row(Op::Scrub, Verb::Look, "/v1/groups/{group}/scrub", "group scrub --show", "The scrubs of a group: how far, what was found."),
     row(Op::GroupSet, Verb::Change, "/v1/groups/{group}/set", "group set", "Changes settings of a group."),
     row(Op::Disks, Verb::Look, "/v1/disks", "disk list", "All disks, or those of one group."),
     row(Op::DiskCreate, Verb::Change, "/v1/disks", "disk create", "Cuts a disk from a group."),
@@ -233,6 +238,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
         Op::Groups => rendered::<GroupListDoc>(control.groups().await),
         Op::Group => rendered::<GroupDoc>(control.group(call.group()?).await),
+        Op::Scrub => rendered::<ScrubDoc>(control.scrub(call.group()?).await),
         Op::GroupWait => {
             rendered::<WaitDoc>(control.group_wait(call.group()?, call.query::<GroupWait>()?).await)
         }
@@ -248,6 +254,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         | Op::GroupDelete
         | Op::GroupReadd
         | Op::GroupReplace
+        | Op::GroupScrub
         | Op::GroupSet => group_change(op, control, call).await,
         Op::Disks => {
             let of: DisksOf = call.query()?;
@@ -323,6 +330,7 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             }
             control.group_replace(group, how).await
         }
+        Op::GroupScrub => control.group_scrub(call.group()?, call.body::<GroupScrub>()?).await,
         Op::GroupSet => {
             let (group, what): (String, GroupSet) = (call.group()?, call.body()?);
             what.check()?;
@@ -368,8 +376,8 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control`: 2 of the whole, 4 of drives, 11 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 25);
+        // One row per method of `Control`: 2 of the whole, 4 of drives, 14 of groups, 7 of disks.
+        assert_eq!(OPERATIONS.len(), 27);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use raid_core::units::Uuid;
 
 use super::Daemon;
+use crate::control::group_scrub::GroupScrub;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    StatusDoc, WaitDoc,
+    ScrubDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
     DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
@@ -110,6 +111,14 @@ impl Control for Api {
 
     async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
         self.group_readd(group, how).await
+    }
+
+    async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
+        self.group_scrub(group, how).await
+    }
+
+    async fn scrub(&self, group: String) -> Answer<ScrubDoc> {
+        self.scrub(group).await
     }
 
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {

@@ -12,6 +12,7 @@
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd` | a dropped member comes back |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
@@ -31,9 +32,11 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod lost;
 mod readd;
 mod refused;
 mod running;
+mod scrub;
 mod settings;
 mod start;
 mod state;

@@ -62,6 +62,7 @@ impl Daemon {
     pub(super) fn start_jobs(self: &Arc<Self>, group: &Arc<Running>, rebuilding: Vec<Slot>) {
         let (daemon, watched) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move { daemon.keep_house(watched).await });
+        tokio::spawn(Arc::clone(self).keep_scrubs(Arc::clone(group)));
         let jobs =
             rebuilding.into_iter().map(|slot| Self::begin(group, Operation::Rebuild, Some(slot))).collect();
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
@@ -200,8 +201,7 @@ impl Daemon {
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move {
             daemon.rebuild_all(&group, vec![job]).await;
-            let nothing_runs = group.jobs.lock().is_empty();
-            if nothing_runs && !group.is_synced() && daemon.is_running(group.uuid) {
+            if !group.is_mending() && !group.is_synced() && daemon.is_running(group.uuid) {
                 daemon.resync(&group).await;
             }
         });

@@ -1,13 +1,14 @@
-//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, check.
+//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, scrub.
 //!
 //! Each works in steps of a few stripes: lease, lock, read, compute, write, move on. A step that meets a failed member or
 //! an unreadable block deals with it, holding nothing, and is done again. Steps are bounded by the scratch memory.
 
-mod check;
+mod mend;
 mod partial;
 mod pending;
 mod rebuild;
 mod resync;
+mod scrub;
 mod sparse;
 
 use core::fmt;
@@ -28,7 +29,7 @@ use crate::pacing::Governor;
 use crate::ports::{Clock, Env, IoError};
 use crate::units::{Slot, Stripe};
 
-pub use check::CheckReport;
+pub use scrub::{FINDINGS_MAX, Finding, ScrubMode, ScrubState, What};
 
 /// Longest wait before the pace is looked at again.
 const NAP_NS: u64 = 100_000_000;

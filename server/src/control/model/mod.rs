@@ -13,6 +13,7 @@ mod group;
 mod health;
 mod plan;
 mod progress;
+mod scrub;
 mod settings;
 
 use schemars::JsonSchema;
@@ -30,6 +31,10 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
+pub use scrub::{
+    DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
+    ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
+};
 pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 
 /// Major version of every document.
@@ -66,6 +71,7 @@ documents! {
     GroupListDoc = "warpraid.groups",
     PlanDoc = "warpraid.plan",
     WaitDoc = "warpraid.wait",
+    ScrubDoc = "warpraid.scrub",
     DiskDoc = "warpraid.disk",
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
