@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use membership_world::{Image, TestEnv, World, forced, waited};
-use raid_core::engine::{Group, GroupConfig, IntentConfig, Pace, Shared};
+use raid_core::engine::{Group, GroupConfig, IntentConfig, Pace, ScrubMode, Shared};
 use raid_core::format::bitmap::IntentMap;
 use raid_core::geometry::Level;
 use raid_core::lease::{Lease, Segs};
@@ -157,7 +157,9 @@ async fn assert_consistent(group: &Group<TestEnv>, context: &str) {
         let block = read(group, at).await.unwrap_or_else(|kind| panic!("{context}: {at}: {kind:?}"));
         assert!(block.iter().all(|&byte| byte == block[0]), "{context}: a torn block at {at}");
     }
-    let report = group.check(&Pace::default()).await.unwrap();
+    let state = parking_lot::Mutex::default();
+    group.scrub(ScrubMode::Report, &Pace::default(), &state).await.unwrap();
+    let report = state.into_inner();
     assert_eq!(report.mismatched, 0, "{context}: redundancy does not match");
     assert_eq!(report.skipped, 0, "{context}");
 }
