@@ -313,6 +313,21 @@ pub(crate) enum GroupVerb {
     /// Change settings of a group
     #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
     Set(crate::group_set::SetArgs),
+    /// Put a dropped member back into its slot; only what changed meanwhile is copied
+    #[command(
+        after_help = "Example:\n  warpraid group readd tank /dev/nvme3n1 --dry-run\n  warpraid group readd tank /dev/nvme3n1"
+    )]
+    Readd {
+        /// Name or uuid
+        group: String,
+        /// The old member: path or serial
+        drive: String,
+        /// Its slot, to be sure; the drive knows it
+        #[arg(long, value_name = "N")]
+        slot: Option<u8>,
+        #[command(flatten)]
+        writes: Writes,
+    },
     /// Wait until a group is in a state
     #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
     Wait {

@@ -439,6 +439,9 @@ impl Control for Fake {
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
     }
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.act("group readd", &group, how.dry_run, &how)
+    }
     async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
         self.act("group scrub", &group, how.dry_run, &how)
     }

@@ -31,7 +31,8 @@ use model::{
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 
 /// A document, and what the caller should know beside it.
@@ -103,6 +104,8 @@ pub trait Control: Send + Sync + 'static {
     -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Brings a deleted group back.
     fn group_undelete(&self, what: GroupUndelete) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Puts a dropped member back into its slot and starts its resync.
+    fn group_readd(&self, group: String, how: GroupReadd) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Puts a new drive in a member's place and starts its rebuild.
     fn group_replace(
         &self,

@@ -15,8 +15,8 @@ use super::model::{
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
+    GroupUndelete, GroupWait,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -68,6 +68,7 @@ impl Schemas {
             | Op::GroupAssemble
             | Op::GroupDelete
             | Op::GroupUndelete
+            | Op::GroupReadd
             | Op::GroupReplace
             | Op::GroupScrub
             | Op::GroupSet
@@ -92,6 +93,7 @@ impl Schemas {
             Op::GroupAssemble => requests.subschema_for::<GroupAssemble>(),
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
+            Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
             Op::GroupScrub => requests.subschema_for::<GroupScrub>(),
             Op::GroupSet => requests.subschema_for::<GroupSet>(),

@@ -17,8 +17,8 @@ use super::model::{
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
+    GroupUndelete, GroupWait,
 };
 use super::{Answer, Control, names};
 
@@ -51,6 +51,7 @@ pub enum Op {
     GroupAssemble,
     GroupDelete,
     GroupUndelete,
+    GroupReadd,
     GroupReplace,
     GroupScrub,
     Scrub,
@@ -110,6 +111,7 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupWait, Verb::Look, "/v1/groups/{group}/wait", "group wait", "Waits until a group is in a state."),
     row(Op::GroupStop, Verb::Change, "/v1/groups/{group}/stop", "group stop", "Stops a group cleanly."),
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
+    row(Op::GroupReadd, Verb::Change, "/v1/groups/{group}/readd", "group readd", "Puts a dropped member back into its slot and resyncs what it lacks."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
     row(Op::GroupScrub, Verb::Change, "/v1/groups/{group}/scrub", "group scrub", "Scrubs a group, or pauses, resumes, cancels, acknowledges."),
     row(Op::Scrub, Verb::Look, "/v1/groups/{group}/scrub", "group scrub --show", "The scrubs of a group: how far, what was found."),
@@ -260,6 +262,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         | Op::GroupUndelete
         | Op::GroupStop
         | Op::GroupDelete
+        | Op::GroupReadd
         | Op::GroupReplace
         | Op::GroupScrub
         | Op::GroupSet => group_change(op, control, call).await,
@@ -322,6 +325,11 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             meant(&format!("deleting group {group}"), how.yes, Some(&how.expect_uuid), how.dry_run)?;
             control.group_delete(group, how).await
         }
+        Op::GroupReadd => {
+            let (group, how): (String, GroupReadd) = (call.group()?, call.body()?);
+            names::drive_ref(&how.drive)?;
+            control.group_readd(group, how).await
+        }
         Op::GroupReplace => {
             let (group, how): (String, GroupReplace) = (call.group()?, call.body()?);
             names::drive_ref(&how.new_drive)?;
@@ -378,8 +386,8 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 13 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 28);
+        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 14 of groups, 7 of disks.
+        assert_eq!(OPERATIONS.len(), 29);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::control::model::{
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -121,8 +122,12 @@ impl Control for Api {
         self.noted(self.group_replace(group, how).await)
     }
 
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.noted(self.group_readd(group, how).await)
+    }
+
     async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
-        self.group_scrub(group, how).await
+        self.noted(self.group_scrub(group, how).await)
     }
 
     async fn scrub(&self, group: String) -> Answer<ScrubDoc> {

@@ -10,6 +10,7 @@
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
+//! | `readd` | a dropped member comes back |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
@@ -35,6 +36,7 @@ mod look;
 mod lost;
 mod metrics;
 mod notes;
+mod readd;
 mod refused;
 mod running;
 mod scrub;

@@ -117,6 +117,8 @@ pub(super) struct Running {
     pub settings: Arc<SettingsStore>,
     /// Long operations.
     pub jobs: Mutex<Vec<Arc<Job>>>,
+    /// Held by whoever rebuilds: one pass takes all slots along.
+    pub rebuild_turn: tokio::sync::Mutex<()>,
 }
 
 impl Running {
@@ -208,6 +210,10 @@ impl Running {
             .map(|(slot, place)| {
                 let (state, why) = match (slot.state, &place.left_out) {
                     (CoreState::InSync, _) => (MemberState::InSync, None),
+                    (CoreState::Rebuilding, _) if slot.is_by_intents => (
+                        MemberState::Rebuilding,
+                        Some("came back; only what changed meanwhile is copied".to_owned()),
+                    ),
                     (CoreState::Rebuilding, _) => (MemberState::Rebuilding, Some("being rebuilt".to_owned())),
                     (CoreState::Missing { why: Some(kind) }, _) => {
                         (MemberState::Failed, Some(place.why_dropped(Some(kind))))

@@ -41,7 +41,7 @@ pub use scrub::{
     DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
     ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
 };
-pub use settings::{GroupSettingsDoc, ScrubEvery};
+pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
