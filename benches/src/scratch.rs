@@ -95,6 +95,13 @@ impl ScratchGroup {
         let handles = self.drives.iter().map(|drive| drive.on_lane(lane)).collect();
         Group::new(BenchEnv::new(lane, handles), Arc::clone(&self.shared))
     }
+
+    /// As [`ScratchGroup::on_lane`], for a lane on which several things happen at once.
+    #[must_use]
+    pub fn giving_way_on_lane(&self, lane: &Lane) -> Group<BenchEnv> {
+        let handles = self.drives.iter().map(|drive| drive.on_lane(lane)).collect();
+        Group::new(BenchEnv::new(lane, handles).giving_way(), Arc::clone(&self.shared))
+    }
 }
 
 fn view(members: usize, size_bytes: u64, condition: &Condition) -> View {

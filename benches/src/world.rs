@@ -43,6 +43,9 @@ struct Inner {
     parity: CpuParity,
     drives: BTreeMap<DriveKey, LaneDrive>,
     random: RefCell<Random>,
+    /// Let other tasks run before each step that needs scratch memory: drives in memory never make anybody wait, and a
+    /// rebuild over them would keep its lane to itself.
+    gives_way: bool,
 }
 
 /// A lane as raid-core sees it.
@@ -59,6 +62,21 @@ impl BenchEnv {
             parity: CpuParity::new(),
             drives: drives.into_iter().zip(0..).map(|(drive, key)| (DriveKey(key), drive)).collect(),
             random: RefCell::new(Random::new(1)),
+            gives_way: false,
+        }))
+    }
+
+    /// The same lane, on which nobody works without letting others.
+    #[must_use]
+    pub fn giving_way(self) -> Self {
+        let inner = &*self.0;
+        Self(Rc::new(Inner {
+            lane: inner.lane.clone(),
+            clock: LaneClock(inner.lane.clone()),
+            parity: CpuParity::new(),
+            drives: inner.drives.clone(),
+            random: RefCell::new(Random::new(1)),
+            gives_way: true,
         }))
     }
 }
@@ -88,11 +106,17 @@ impl Env for BenchEnv {
         self.0.random.borrow_mut().word()
     }
 
-    fn lease(&self, pool: Pool, sizes: &[u32]) -> impl Future<Output = Leases> {
-        self.0.lane.arena().lease(pool, sizes)
+    async fn lease(&self, pool: Pool, sizes: &[u32]) -> Leases {
+        if self.0.gives_way && pool == Pool::Scratch {
+            give_way().await;
+        }
+        self.0.lane.arena().lease(pool, sizes).await
     }
 
     fn try_lease(&self, pool: Pool, sizes: &[u32]) -> Option<Leases> {
+        if self.0.gives_way && pool == Pool::Scratch {
+            return None;
+        }
         self.0.lane.arena().try_lease(pool, sizes)
     }
 
@@ -183,6 +207,20 @@ impl World {
         lease.bytes_mut().fill(fill);
         lease
     }
+}
+
+/// Lets every task that is ready run once.
+pub(crate) async fn give_way() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 struct Crew {

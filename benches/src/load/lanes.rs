@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Barrier};
 
-use nvme_backend::{ArenaConfig, Lane, LaneConfig, LaneDrive, StartError, try_block_on_lane};
-use raid_core::engine::{Group, SCRATCH_BYTES_MAX};
+use nvme_backend::{ArenaConfig, Lane, LaneConfig, LaneDrive, OpenDrive, StartError, try_block_on_lane};
+use raid_core::engine::{Group, Pace, SCRATCH_BYTES_MAX};
 use raid_core::lease::{LEASE_BYTES_MAX, Lease, Leases, Seg, Segs};
 use raid_core::ports::{Done, Drive, Durability, IoError, Pool};
-use raid_core::units::{DriveOffset, GroupOffset, LaneId, u32_of, u64_of, usize_of_u32};
+use raid_core::units::{DriveOffset, GroupOffset, LaneId, Slot, u32_of, u64_of, usize_of_u32};
 
 use super::meter::{Meter, is_fatal};
 use super::session::{Region, SessionError, Target, Work};
 use super::walk::Walk;
 use super::Op;
-use crate::world::{BenchEnv, all};
+use crate::world::{BenchEnv, all, give_way};
 
 /// Most bytes in flight on one lane; [`run`] takes fewer transfers at once rather than more memory.
 const FLIGHT_BYTES_MAX: u64 = 1 << 30;
@@ -68,13 +68,15 @@ impl Store {
 struct Stream {
     store: Store,
     region: Region,
+    /// Its drives are in memory: nobody waits for anything, so tasks have to give way by themselves.
+    is_instant: bool,
     walk: RefCell<Walk>,
     meter: RefCell<Meter>,
 }
 
 impl Stream {
     fn next(&self, work: &Work, lane: &Lane) -> Option<u64> {
-        if work.control.is_stopped() || self.meter.borrow().gave_up() {
+        if work.is_over() || self.meter.borrow().gave_up() {
             return None;
         }
         let now_ns = lane.now_ns();
@@ -138,6 +140,9 @@ async fn read(lane: &Lane, work: &Work, stream: &Stream) {
         }
         stream.settle(work, [began_ns, ended_ns], at, done.result);
         kept = done.buf;
+        if stream.is_instant {
+            give_way().await;
+        }
     }
 }
 
@@ -179,6 +184,9 @@ async fn write(lane: &Lane, work: &Work, stream: &Stream) {
         stream.settle(work, [began_ns, ended_ns], at, result);
         // None while the drive still holds a buffer, as after a time-out.
         kept = segs.into_iter().map(Seg::into_lease).collect::<Result<Leases, Seg>>().ok();
+        if stream.is_instant {
+            give_way().await;
+        }
     }
 }
 
@@ -203,6 +211,7 @@ fn streams(lane: &Lane, work: &Work, mine: &[usize], began_ns: u64) -> Vec<Rc<St
         let seed = region.seed ^ (work.seed << 20);
         Rc::new(Stream {
             store: store.clone(),
+            is_instant: is_instant(&work.targets[region.target]),
             walk: RefCell::new(Walk::new(work.pass.pattern, region.places, deadline_ns, seed)),
             meter: RefCell::new(Meter::new(from_ns)),
             region,
@@ -211,10 +220,25 @@ fn streams(lane: &Lane, work: &Work, mine: &[usize], began_ns: u64) -> Vec<Rc<St
     mine.iter().map(stream).collect()
 }
 
+/// Rebuilds a member while the streams run; its end is theirs.
+async fn rebuild(lane: Lane, group: Group<BenchEnv>, slot: u8, work: Arc<Work>) {
+    let began_ns = lane.now_ns();
+    let result = group.rebuild(Slot(slot), &Pace::default()).await;
+    let took_ns = lane.now_ns() - began_ns;
+    let result = result.map(|()| took_ns).map_err(|error| format!("the rebuild of slot {slot}: {error}"));
+    let _first = work.rebuilt.set(result);
+}
+
 /// Runs the regions of one lane to their end.
 async fn on_lane(lane: Lane, work: Arc<Work>, mine: Vec<usize>, start: Arc<Barrier>) -> Vec<(usize, Meter)> {
     start.wait();
     let streams = streams(&lane, &work, &mine, lane.now_ns());
+    if let Some(slot) = work.pass.rebuild
+        && mine.contains(&0)
+        && let Some(Store::Group(group)) = streams.first().map(|stream| &stream.store)
+    {
+        lane.spawn(rebuild(lane.clone(), group.clone(), slot, Arc::clone(&work)));
+    }
     let depth = usize_of_u32(work.pass.queue_depth);
     all(&lane, streams.len() * depth, |task| {
         let (lane, stream) = (lane.clone(), Rc::clone(&streams[task % streams.len()]));
@@ -240,10 +264,19 @@ async fn on_lane(lane: Lane, work: Arc<Work>, mine: Vec<usize>, start: Arc<Barri
     meters
 }
 
+fn is_instant(target: &Target) -> bool {
+    let in_memory = |drive: &OpenDrive| drive.path().as_os_str().is_empty();
+    match target {
+        Target::Drive(drive) => in_memory(drive),
+        Target::Group(group) => group.drives().iter().any(in_memory),
+        Target::Nbd { .. } => false,
+    }
+}
+
 fn store(lane: &Lane, target: &Target) -> Store {
     match target {
         Target::Drive(drive) => Store::Drive(drive.on_lane(lane)),
-        Target::Group(group) => Store::Group(group.on_lane(lane)),
+        Target::Group(group) => Store::Group(group.giving_way_on_lane(lane)),
         Target::Nbd { .. } => unreachable!("NBD disks have a runner of their own"),
     }
 }

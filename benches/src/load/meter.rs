@@ -105,6 +105,16 @@ impl Meter {
         self.gave_up |= other.gave_up;
     }
 
+    /// Takes over what another pass found wrong, and nothing of its times.
+    pub fn blame(&mut self, other: &Self) {
+        self.errors += other.errors;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+        self.wrong += other.wrong;
+        self.first_wrong = self.first_wrong.into_iter().chain(other.first_wrong).min();
+    }
+
     /// Adds a meter of a later pass as if it had begun where this one ended.
     pub fn append(&mut self, other: &Self) {
         let before_ns = self.elapsed_ns();

@@ -12,20 +12,29 @@
 //! at these same bytes. The comparison of every byte is a pass of its own, outside the measured time.
 
 mod cells;
+pub mod group;
 pub mod hist;
 mod lanes;
 mod meter;
 mod nbd;
 pub mod series;
 mod session;
+pub mod steps;
 mod walk;
 
+use core::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use raid_core::format::probe;
+use raid_core::units::u32_of;
+
 pub use meter::Meter;
-pub use session::{PassResult, Session, SessionError, Target, TargetResult, Wrong};
+pub use nvme_backend::{OpenDrive, OpenOptions};
+pub use raid_core::geometry::Level;
+pub use raid_core::units::BlockSize;
+pub use session::{PassResult, Session, SessionError, Target, TargetResult};
 
 /// Which way data moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +102,8 @@ pub struct Pass {
     pub queue_depth: u32,
     /// What reads are compared with.
     pub check: Check,
+    /// The member of a scratch group that is rebuilt meanwhile: the pass ends when it is.
+    pub rebuild: Option<u8>,
 }
 
 /// What is going on, shared with whoever shows it, and the wish that it end.
@@ -162,4 +173,27 @@ impl Control {
             time: current.time_ns.map(Duration::from_nanos),
         })
     }
+}
+
+/// What is recognised on a disk of `size_bytes` that `read` reads (offset and length), in words.
+///
+/// # Errors
+/// What `read` says.
+pub fn signatures(
+    size_bytes: u64,
+    mut read: impl FnMut(u64, u32) -> Result<Vec<u8>, String>,
+) -> Result<Vec<String>, String> {
+    const PIECE: u64 = 1 << 20;
+    let mut parts = Vec::new();
+    for Range { start, end } in probe::needs(size_bytes) {
+        let mut part = Vec::new();
+        let mut at = start;
+        while at < end {
+            let bytes = PIECE.min(end - at);
+            part.extend(read(at, u32_of(bytes))?);
+            at += bytes;
+        }
+        parts.push(part);
+    }
+    Ok(probe::probe(size_bytes, &parts).iter().map(ToString::to_string).collect())
 }

@@ -4,7 +4,7 @@
 //! read is compared with exactly what must be there.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nvme_backend::{OpenDrive, StartError};
@@ -89,9 +89,16 @@ pub(super) struct Work {
     pub(super) pass: Pass,
     pub(super) seed: u64,
     pub(super) control: Arc<Control>,
+    /// How the rebuild meanwhile ended.
+    pub(super) rebuilt: OnceLock<Result<u64, String>>,
 }
 
 impl Work {
+    /// Whether no further transfer shall begin.
+    pub(super) fn is_over(&self) -> bool {
+        self.control.is_stopped() || self.rebuilt.get().is_some()
+    }
+
     /// The cells a write pass makes on this target.
     pub(super) fn writing(&self, target: usize) -> Option<&Cells> {
         (self.pass.op == Op::Write).then(|| self.cells[target].last()).flatten().map(|cells| &**cells)
@@ -136,17 +143,6 @@ pub struct TargetResult {
     pub meter: Meter,
 }
 
-/// What came back wrong.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wrong {
-    /// Which target.
-    pub target: usize,
-    /// How many transfers.
-    pub transfers: u64,
-    /// Offset of the first wrong block.
-    pub first_at: u64,
-}
-
 /// What came of a pass, one entry per target.
 #[derive(Clone, Debug)]
 pub struct PassResult {
@@ -156,6 +152,8 @@ pub struct PassResult {
     pub incomplete: bool,
     /// Lanes, or threads of NBD clients, that moved it.
     pub lanes: u32,
+    /// Nanoseconds the rebuild meanwhile took, or why it failed; `None` where there was none, or it was stopped.
+    pub rebuild: Option<Result<u64, String>>,
 }
 
 impl PassResult {
@@ -309,7 +307,8 @@ impl Session {
             }
         }
         let total = pass.time_ns.is_none().then(|| self.bytes());
-        control.begin(label, total, pass.time_ns.map(|time_ns| time_ns + pass.ramp_ns));
+        let time_ns = pass.time_ns.filter(|_| pass.rebuild.is_none()).map(|time_ns| time_ns + pass.ramp_ns);
+        control.begin(label, total, time_ns);
         self.passes += 1;
         let work = Arc::new(Work {
             targets: self.targets.clone(),
@@ -319,6 +318,7 @@ impl Session {
             pass,
             seed: self.passes,
             control: Arc::clone(control),
+            rebuilt: OnceLock::new(),
         });
         let is_nbd = self.targets.iter().any(Target::is_nbd);
         let (meters, lanes) = if is_nbd { nbd::run(&work)? } else { lanes::run(&work, self.lanes)? };
@@ -326,7 +326,7 @@ impl Session {
         for (region, meter) in self.regions.iter().zip(&meters) {
             targets[region.target].meter.merge(meter);
         }
-        Ok(PassResult { targets, incomplete: control.is_stopped(), lanes })
+        Ok(PassResult { targets, incomplete: control.is_stopped(), lanes, rebuild: work.rebuilt.get().cloned() })
     }
 
     /// Reads everything this session wrote and compares every byte.
@@ -341,6 +341,7 @@ impl Session {
             ramp_ns: 0,
             queue_depth: 4,
             check: Check::Everything,
+            rebuild: None,
         };
         self.run("verify", pass, control)
     }
@@ -357,6 +358,7 @@ impl Session {
             ramp_ns: 0,
             queue_depth: 4,
             check: Check::Nothing,
+            rebuild: None,
         };
         self.run("fill", pass, control)
     }
