@@ -261,8 +261,11 @@ pub fn case(run: &Run<'_>, result: &PassResult) -> Case {
         verification: run.verification.clone(),
         incomplete: result.incomplete,
     };
-    let mut case = Case::measured(&run.id, Unit::BytesPerS, samples, &Floors::built_in())
-        .with_load(result.lanes, run.queue_depth, run.verified);
+    let mut case = Case::measured(&run.id, Unit::BytesPerS, samples, &Floors::built_in()).with_load(
+        result.lanes,
+        run.queue_depth,
+        run.verified,
+    );
     case.detail = Some(detail);
     case
 }

@@ -22,7 +22,8 @@ const SPREAD_MIN: f64 = 0.01;
 const NORMAL: f64 = 0.6745;
 
 /// The rule in a sentence, for reports.
-pub const RULE: &str = "modified z-score of throughput beyond 3.5 and at least 10 % off the median, among 4 targets or more";
+pub const RULE: &str =
+    "modified z-score of throughput beyond 3.5 and at least 10 % off the median, among 4 targets or more";
 
 /// A target that is not like the others.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]

@@ -197,8 +197,7 @@ pub fn measure(table: &Table) -> Vec<Case> {
     let results = interleave(benches, table.samples).into_iter().zip(about);
     results
         .map(|((id, samples), (work_bytes, verified))| {
-            let mut case =
-                Case::measured(&id, Unit::BytesPerS, samples, &floors).with_load(1, 1, verified);
+            let mut case = Case::measured(&id, Unit::BytesPerS, samples, &floors).with_load(1, 1, verified);
             case.work_bytes = Some(work_bytes);
             case
         })

@@ -62,7 +62,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
     Demo(DemoArgs),
     /// Measure drives, groups, disks, paths and parity; find the slow drive; compare two runs
-    #[command(subcommand, after_help = "Example:\n  warpraid bench drives /dev/nvme{0..7}n1\n  warpraid bench group --level 6 --ram 8x256M")]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  warpraid bench drives /dev/nvme{0..7}n1\n  warpraid bench group --level 6 --ram 8x256M"
+    )]
     Bench(BenchVerb),
     /// Print completions for a shell
     #[command(

@@ -36,21 +36,18 @@ fn block_of(bytes: &mut [u8]) -> &mut [u8; BLOCK_LEN] {
 
 impl Cells {
     /// The cells of pass number `pass` (from 1) over the target `disk`.
-        pub(super) fn new(disk: u64, pass: u8, cell_bytes: u32) -> Self {
+    pub(super) fn new(disk: u64, pass: u8, cell_bytes: u32) -> Self {
         let mut inner = vec![0; usize_of_u32(cell_bytes)];
         for (i, block) in inner.chunks_exact_mut(BLOCK_LEN).enumerate() {
-            let stamp = Stamp {
-                disk: disk | INNER,
-                offset_bytes: u64_of(i) * BLOCK_BYTES,
-                write: u64::from(pass),
-            };
+            let stamp =
+                Stamp { disk: disk | INNER, offset_bytes: u64_of(i) * BLOCK_BYTES, write: u64::from(pass) };
             stamp.fill(block_of(block));
         }
         Self { disk, pass, cell: usize_of_u32(cell_bytes), inner }
     }
 
     /// The pass.
-        pub(super) fn pass(&self) -> u8 {
+    pub(super) fn pass(&self) -> u8 {
         self.pass
     }
 
@@ -86,7 +83,7 @@ impl Cells {
     }
 
     /// The first block that is not right, as an offset on the target.
-        pub(super) fn first_wrong(&self, at: u64, bytes: &[u8]) -> Option<u64> {
+    pub(super) fn first_wrong(&self, at: u64, bytes: &[u8]) -> Option<u64> {
         bytes.chunks_exact(self.cell).enumerate().find_map(|(i, cell)| {
             let start = at + u64_of(i * self.cell);
             if cell[..BLOCK_LEN] != self.first(start) {
@@ -108,7 +105,8 @@ mod tests {
 
     #[test]
     fn cells_divide_transfers() {
-        let cases = [(512, 512), (4096, 4096), (96 << 10, 32 << 10), (512 << 10, 64 << 10), (1 << 20, 64 << 10)];
+        let cases =
+            [(512, 512), (4096, 4096), (96 << 10, 32 << 10), (512 << 10, 64 << 10), (1 << 20, 64 << 10)];
         for (block, cell) in cases {
             assert_eq!(cell_bytes(block), cell);
         }

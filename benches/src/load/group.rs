@@ -106,12 +106,8 @@ impl Bench<'_> {
 
     fn push(&mut self, state: &str, step: &Step, result: &PassResult, verified: Verified) {
         let kind = format!("group.{state}");
-        let id = format!(
-            "{kind}.{}.{}.{}",
-            step.op.name(),
-            step.pattern.name(),
-            short_size(step.block_bytes)
-        );
+        let id =
+            format!("{kind}.{}.{}.{}", step.op.name(), step.pattern.name(), short_size(step.block_bytes));
         let run = Run {
             id,
             what: format!("{state}, {}", self.load.what(step)),
@@ -173,7 +169,12 @@ impl Bench<'_> {
             {
                 zero(&self.shape.drives[usize::from(slot)])?;
                 self.turn(&condition)?;
-                let pass = Pass { time_ns: Some(u64::MAX / 4), ramp_ns: 0, rebuild: Some(slot), ..self.load.pass(step) };
+                let pass = Pass {
+                    time_ns: Some(u64::MAX / 4),
+                    ramp_ns: 0,
+                    rebuild: Some(slot),
+                    ..self.load.pass(step)
+                };
                 let label = format!("rebuilding: {} {}", step.op.name(), step.pattern.name());
                 let result = self.session.run(&label, pass, self.control)?;
                 let Some(rebuild) = &result.rebuild else { break };
@@ -218,7 +219,11 @@ impl Bench<'_> {
         let mut lost: Vec<u8> = self.stale.iter().copied().filter(|other| *other != slot).collect();
         let tolerated = self.shape.losses().len();
         let last = u8::try_from(self.shape.drives.len()).unwrap_or(u8::MAX).saturating_sub(1);
-        if lost.len() < tolerated && last != slot && !lost.contains(&last) && self.shape.level != Level::Raid10 {
+        if lost.len() < tolerated
+            && last != slot
+            && !lost.contains(&last)
+            && self.shape.level != Level::Raid10
+        {
             lost.push(last);
         }
         if self.shape.level == Level::Raid10 && lost.is_empty() {
@@ -272,7 +277,10 @@ fn zero(drive: &OpenDrive) -> Result<(), GroupError> {
         let mut at = 0;
         while at < size {
             let end = size.min(at + PIECE);
-            drive.zero(at..end, false).await.map_err(|error| GroupError::Sweep(format!("zeroing: {error}")))?;
+            drive
+                .zero(at..end, false)
+                .await
+                .map_err(|error| GroupError::Sweep(format!("zeroing: {error}")))?;
             at = end;
         }
         Ok(())
@@ -299,7 +307,8 @@ pub fn measure(shape: &Shape, load: &Load, control: &Arc<Control>) -> Result<Vec
         let losses = shape.losses();
         for count in 1..=losses.len() {
             let condition = Condition { lost: losses[..count].to_vec(), rebuilding: None };
-            let state = if count == 1 { "degraded".to_owned() } else { format!("degraded-{}", u64_of(count)) };
+            let state =
+                if count == 1 { "degraded".to_owned() } else { format!("degraded-{}", u64_of(count)) };
             bench.steps(&state, &condition, steps)?;
         }
         bench.rebuilding(steps)?;

@@ -131,7 +131,11 @@ mod tests {
     fn merging_is_recording_into_one() {
         let (mut a, mut b, mut both) = (Histogram::default(), Histogram::default(), Histogram::default());
         for i in 0..1000 {
-            if i % 3 == 0 { a.record(i * i) } else { b.record(i * i) }
+            if i % 3 == 0 {
+                a.record(i * i)
+            } else {
+                b.record(i * i)
+            }
             both.record(i * i);
         }
         a.merge(&b);

@@ -11,10 +11,10 @@ use raid_core::lease::{LEASE_BYTES_MAX, Lease, Leases, Seg, Segs};
 use raid_core::ports::{Done, Drive, Durability, IoError, Pool};
 use raid_core::units::{DriveOffset, GroupOffset, LaneId, Slot, u32_of, u64_of, usize_of_u32};
 
+use super::Op;
 use super::meter::{Meter, is_fatal};
 use super::session::{Region, SessionError, Target, Work};
 use super::walk::Walk;
-use super::Op;
 use crate::world::{BenchEnv, all, give_way};
 
 /// Most bytes in flight on one lane; [`run`] takes fewer transfers at once rather than more memory.

@@ -62,7 +62,9 @@ impl Stream<'_> {
                     self.work.control.add(bytes);
                 }
             }
-            Err(error) => self.meter.failed(format!("{} at byte {at}: {error}", self.work.pass.op.name()), false),
+            Err(error) => {
+                self.meter.failed(format!("{} at byte {at}: {error}", self.work.pass.op.name()), false)
+            }
         }
         Ok(())
     }

@@ -4,8 +4,8 @@
 //! read is compared with exactly what must be there.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use nvme_backend::{OpenDrive, StartError};
 use raid_core::units::{u32_of, u64_of, usize_of};
@@ -181,7 +181,9 @@ pub enum SessionError {
     #[error("{0}")]
     Start(#[from] StartError),
     /// A region would not even hold one transfer.
-    #[error("{name}: {size_bytes} bytes are too few for {threads} threads with transfers of {block_bytes} bytes")]
+    #[error(
+        "{name}: {size_bytes} bytes are too few for {threads} threads with transfers of {block_bytes} bytes"
+    )]
     TooSmall {
         /// The target.
         name: String,
@@ -298,7 +300,12 @@ impl Session {
     ///
     /// # Errors
     /// Why it could not begin; what goes wrong later is in the result.
-    pub fn run(&mut self, label: &str, pass: Pass, control: &Arc<Control>) -> Result<PassResult, SessionError> {
+    pub fn run(
+        &mut self,
+        label: &str,
+        pass: Pass,
+        control: &Arc<Control>,
+    ) -> Result<PassResult, SessionError> {
         if pass.op == Op::Write {
             for (index, cells) in (0_u64..).zip(&mut self.cells) {
                 assert!(cells.len() < PASSES_MAX, "a session writes few times");
@@ -326,7 +333,12 @@ impl Session {
         for (region, meter) in self.regions.iter().zip(&meters) {
             targets[region.target].meter.merge(meter);
         }
-        Ok(PassResult { targets, incomplete: control.is_stopped(), lanes, rebuild: work.rebuilt.get().cloned() })
+        Ok(PassResult {
+            targets,
+            incomplete: control.is_stopped(),
+            lanes,
+            rebuild: work.rebuilt.get().cloned(),
+        })
     }
 
     /// Reads everything this session wrote and compares every byte.

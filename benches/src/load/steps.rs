@@ -78,7 +78,12 @@ impl Load {
         self.steps.chunk_by(|a, b| a.block_bytes == b.block_bytes).collect()
     }
 
-    pub(crate) fn session(&self, targets: Vec<Target>, block_bytes: u32, tracks: bool) -> Result<Session, SessionError> {
+    pub(crate) fn session(
+        &self,
+        targets: Vec<Target>,
+        block_bytes: u32,
+        tracks: bool,
+    ) -> Result<Session, SessionError> {
         let session = Session::new(targets, self.threads, self.size_bytes, block_bytes, tracks)?;
         Ok(match self.lanes {
             Some(lanes) => session.with_lanes(lanes),
@@ -101,7 +106,8 @@ impl Load {
     /// What a step is, for people.
     #[must_use]
     pub fn what(&self, step: &Step) -> String {
-        let threads = if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
+        let threads =
+            if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) };
         let time = self
             .time_ns
             .map(|time_ns| format!(", {}", crate::report::text::time(time_ns)))

@@ -54,7 +54,10 @@ mod tests {
         let places: Vec<u64> = core::iter::from_fn(|| walk.next(0)).collect();
         assert_eq!(places, [0, 1, 2]);
         let mut walk = Walk::new(Pattern::Sequential, 2, Some(10), 1);
-        assert_eq!([walk.next(0), walk.next(1), walk.next(9), walk.next(10)], [Some(0), Some(1), Some(0), None]);
+        assert_eq!(
+            [walk.next(0), walk.next(1), walk.next(9), walk.next(10)],
+            [Some(0), Some(1), Some(0), None]
+        );
         assert_eq!(Walk::new(Pattern::Random, 0, Some(10), 1).next(0), None);
     }
 

@@ -78,13 +78,8 @@ fn section(case: &Case) -> String {
     let mut text = format!("<h2>{}</h2>\n", escaped(&case.id));
     let Some(detail) = &case.detail else {
         let shown = |value| crate::floors::show(case.unit, value);
-        let _ = writeln!(
-            text,
-            "<p>{} (from {} to {})</p>",
-            shown(case.median),
-            shown(case.min),
-            shown(case.max)
-        );
+        let _ =
+            writeln!(text, "<p>{} (from {} to {})</p>", shown(case.median), shown(case.min), shown(case.max));
         return text;
     };
     let _ = writeln!(text, "<p>{} {}</p>", escaped(&detail.op), escaped(&detail.what));
@@ -111,8 +106,7 @@ fn section(case: &Case) -> String {
     }
     for target in detail.targets.iter().filter(|target| target.has_failed()) {
         let why = target.first_error.as_deref().unwrap_or("brought what was not written");
-        let _ =
-            writeln!(text, "<p class=\"bad\">{} failed: {}.</p>", escaped(&target.name), escaped(why));
+        let _ = writeln!(text, "<p class=\"bad\">{} failed: {}.</p>", escaped(&target.name), escaped(why));
     }
     text.push_str("<h3>Throughput per target</h3>\n");
     text.push_str(&throughput(detail));

@@ -41,9 +41,8 @@ fn named(target: &TargetRecord) -> String {
 }
 
 fn extremes(targets: &[TargetRecord]) -> Option<(&TargetRecord, &TargetRecord)> {
-    let by = |a: &&TargetRecord, b: &&TargetRecord| {
-        a.throughput_bytes_per_s.total_cmp(&b.throughput_bytes_per_s)
-    };
+    let by =
+        |a: &&TargetRecord, b: &&TargetRecord| a.throughput_bytes_per_s.total_cmp(&b.throughput_bytes_per_s);
     Some((targets.iter().min_by(by)?, targets.iter().max_by(by)?))
 }
 
@@ -70,11 +69,7 @@ fn other_form(detail: &Detail) -> String {
             )
         }
         Form::Fio => {
-            format!(
-                "{}: IOPS={:.0}, BW={mib:.1}MiB/s ({mb:.1}MB/s)\n",
-                detail.op.to_uppercase(),
-                detail.iops
-            )
+            format!("{}: IOPS={:.0}, BW={mib:.1}MiB/s ({mb:.1}MB/s)\n", detail.op.to_uppercase(), detail.iops)
         }
     }
 }
@@ -188,16 +183,13 @@ fn plain_table(cases: &[&Case]) -> String {
             crate::floors::show(case.unit, case.min),
             crate::floors::show(case.unit, case.max)
         );
-        let call = case.work_bytes.filter(|_| case.median > 0.0).map(|bytes| {
-            format!("  {:.0} ns per call", crate::stats::f64_of(bytes) * 1e9 / case.median)
-        });
+        let call = case
+            .work_bytes
+            .filter(|_| case.median > 0.0)
+            .map(|bytes| format!("  {:.0} ns per call", crate::stats::f64_of(bytes) * 1e9 / case.median));
         let wrong = if case.verified { "" } else { "  NOT VERIFIED" };
-        let _ = writeln!(
-            text,
-            "{:<width$}  {shown:>14}  {range}{}{wrong}",
-            case.id,
-            call.unwrap_or_default()
-        );
+        let _ =
+            writeln!(text, "{:<width$}  {shown:>14}  {range}{}{wrong}", case.id, call.unwrap_or_default());
     }
     text
 }
@@ -211,8 +203,13 @@ pub(crate) mod tests {
 
     /// A case of targets with these throughputs in KiB/s.
     pub(crate) fn case_of(form: Form, rates: &[f64]) -> Case {
-        let latency =
-            Latency { p50_ns: 410_000, p95_ns: 1_230_000, p99_ns: 9_870_000, p999_ns: 12_000_000, max_ns: 1_500_000_000 };
+        let latency = Latency {
+            p50_ns: 410_000,
+            p95_ns: 1_230_000,
+            p99_ns: 9_870_000,
+            p999_ns: 12_000_000,
+            max_ns: 1_500_000_000,
+        };
         let target = |(i, rate): (usize, &f64)| TargetRecord {
             name: format!("/dev/nvme{i}n1"),
             serial: (i != 1).then(|| format!("S{i}")),
@@ -235,9 +232,13 @@ pub(crate) mod tests {
             .map(|target| (target.name.clone(), target.serial.clone(), target.throughput_bytes_per_s))
             .collect();
         let aggregate: f64 = rates.iter().map(|rate| rate * 1024.0).sum();
-        let mut case =
-            Case::measured("drives.write.sequential.512K", Unit::BytesPerS, vec![aggregate], &Floors::built_in())
-                .with_load(2, 1, true);
+        let mut case = Case::measured(
+            "drives.write.sequential.512K",
+            Unit::BytesPerS,
+            vec![aggregate],
+            &Floors::built_in(),
+        )
+        .with_load(2, 1, true);
         case.detail = Some(Detail {
             what: "sequential, 512 KiB, 16 threads a target, queue depth 1".into(),
             form,

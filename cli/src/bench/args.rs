@@ -35,7 +35,9 @@ pub(crate) enum BenchVerb {
     )]
     Disk(DiskArgs),
     /// Parity on this CPU: every kernel, operation, number of data drives and length
-    #[command(after_help = "Example:\n  warpraid bench parity\n  warpraid bench parity --only pq.avx2 --data-drives 8,10")]
+    #[command(
+        after_help = "Example:\n  warpraid bench parity\n  warpraid bench parity --only pq.avx2 --data-drives 8,10"
+    )]
     Parity(ParityArgs),
     /// Two records side by side, and which differences are more than noise
     #[command(after_help = "Example:\n  warpraid bench compare before.json after.json")]

@@ -74,7 +74,10 @@ fn path(text: &str) -> Result<Option<Place>, ApiError> {
     if kind.is_file() || kind.is_block_device() {
         return Ok(Some(Place::Drive(path.to_owned())));
     }
-    Err(ApiError::new(ErrorCode::DriveInvalid, format!("{text} is neither a folder, a file nor a block device")))
+    Err(ApiError::new(
+        ErrorCode::DriveInvalid,
+        format!("{text} is neither a folder, a file nor a block device"),
+    ))
 }
 
 /// How a disk of the daemon is reached. A disk to be written must have no other client.
@@ -84,12 +87,17 @@ fn of_daemon(text: &str, writes: bool, socket: Option<PathBuf>) -> Result<Place,
     let found: DiskDoc = decoded(&client.look(Op::Disk, &[("group", group), ("disk", disk)], &())?)?;
     let usable = |read_only: bool| !(writes && read_only);
     let exposure = found.exposures.iter().find(|exposure| usable(exposure.read_only)).ok_or_else(|| {
-        ApiError::new(ErrorCode::ExposeNotFound, format!("{text} is not served{}", if writes { " for writing" } else { "" }))
-            .hint(format!("warpraid disk expose {text} --nbd unix:/tmp/bench.sock"))
+        ApiError::new(
+            ErrorCode::ExposeNotFound,
+            format!("{text} is not served{}", if writes { " for writing" } else { "" }),
+        )
+        .hint(format!("warpraid disk expose {text} --nbd unix:/tmp/bench.sock"))
     })?;
     if writes && let Some(other) = found.exposures.iter().flat_map(|exposure| &exposure.clients).next() {
         let message = format!("{text} is used by {other}");
-        return Err(ApiError::new(ErrorCode::DiskBusy, message).hint("disconnect it first, or only read").into());
+        return Err(ApiError::new(ErrorCode::DiskBusy, message)
+            .hint("disconnect it first, or only read")
+            .into());
     }
     let endpoint = Endpoint::parse(&exposure.address)
         .ok_or_else(|| ApiError::new(ErrorCode::DaemonAnswer, format!("the address {}", exposure.address)))?;
@@ -99,7 +107,8 @@ fn of_daemon(text: &str, writes: bool, socket: Option<PathBuf>) -> Result<Place,
 /// Connects once, to know the export's size and, if it is to be written, that nothing lies on it.
 fn nbd_target(endpoint: Endpoint, export: String, name: &str, writes: bool) -> Result<Target, ApiError> {
     let failed = |error: stamps::nbd::Error| {
-        ApiError::new(ErrorCode::Io, format!("{name}: {error}")).hint("is it served, and is this its address?")
+        ApiError::new(ErrorCode::Io, format!("{name}: {error}"))
+            .hint("is it served, and is this its address?")
     };
     let options = Options { timeout: NBD_TIMEOUT, ..Options::export(&export) };
     let mut client = NbdClient::connect(&endpoint, &options).map_err(failed)?;
@@ -139,7 +148,8 @@ impl Files {
         if wanted > free {
             let message =
                 format!("{} has {} free, {} are needed", folder.display(), human(free), human(wanted));
-            return Err(ApiError::new(ErrorCode::UsageInvalid, message).hint("take a smaller --size or fewer --threads"));
+            return Err(ApiError::new(ErrorCode::UsageInvalid, message)
+                .hint("take a smaller --size or fewer --threads"));
         }
         let made = tempfile::Builder::new().prefix("warpraid-bench-").tempdir_in(folder);
         let folder = made.map_err(|error| failed(folder, &error))?;
@@ -165,9 +175,9 @@ impl Files {
 
     fn remove(self) -> Result<(), ApiError> {
         let path = self.folder.path().to_owned();
-        self.folder
-            .close()
-            .map_err(|error| ApiError::new(ErrorCode::Io, format!("{}: cannot be removed: {error}", path.display())))
+        self.folder.close().map_err(|error| {
+            ApiError::new(ErrorCode::Io, format!("{}: cannot be removed: {error}", path.display()))
+        })
     }
 }
 

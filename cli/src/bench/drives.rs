@@ -57,7 +57,9 @@ pub(super) fn blocks_fit(drives: &[OpenDrive], load: &Load) -> Result<(), ApiErr
                 drive.path().display(),
                 step.block_bytes
             );
-            return Err(ApiError::new(ErrorCode::UsageInvalid, message).hint("take --block-size 4K or a multiple"));
+            return Err(
+                ApiError::new(ErrorCode::UsageInvalid, message).hint("take --block-size 4K or a multiple")
+            );
         }
     }
     Ok(())
@@ -69,12 +71,17 @@ pub(super) fn destroys(drives: &[PathBuf]) -> Vec<String> {
 }
 
 /// Has it confirmed that drives are written over.
-pub(super) fn confirmed(drives: &[PathBuf], writes: crate::args::Writes, output: &Output) -> Result<(), Failure> {
+pub(super) fn confirmed(
+    drives: &[PathBuf],
+    writes: crate::args::Writes,
+    output: &Output,
+) -> Result<(), Failure> {
     let names: Vec<String> = drives.iter().map(|drive| drive.display().to_string()).collect();
     let what = format!("writing over {}", names.join(", "));
     if confirm::must_ask(output, &what, writes, None)? {
         let count = drives.len();
-        let word = if count == 1 { "overwrite 1 drive".to_owned() } else { format!("overwrite {count} drives") };
+        let word =
+            if count == 1 { "overwrite 1 drive".to_owned() } else { format!("overwrite {count} drives") };
         confirm::typed(&format!("{what}\nEverything on them will be lost."), &word)?;
     }
     Ok(())
@@ -86,12 +93,18 @@ pub(super) fn run(args: &DrivesArgs, output: &Output) -> Ended {
     let drives: Vec<OpenDrive> = if load.writes() {
         if args.writes.dry_run {
             drop(claimed(&args.drives, &load)?);
-            return planned("bench drives", &format!("{} drives", args.drives.len()), destroys(&args.drives), output);
+            return planned(
+                "bench drives",
+                &format!("{} drives", args.drives.len()),
+                destroys(&args.drives),
+                output,
+            );
         }
         confirmed(&args.drives, args.writes, output)?;
         claimed(&args.drives, &load)?
     } else {
-        let opened: Vec<OpenDrive> = args.drives.iter().map(|path| opened(path, &load)).collect::<Result<_, _>>()?;
+        let opened: Vec<OpenDrive> =
+            args.drives.iter().map(|path| opened(path, &load)).collect::<Result<_, _>>()?;
         if args.writes.dry_run {
             let steps = opened
                 .iter()

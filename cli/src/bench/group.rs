@@ -35,7 +35,9 @@ fn ram(text: &str) -> Result<(u64, u64), ApiError> {
     let free = free_memory_bytes();
     if free.is_some_and(|free| bytes / 100 >= free / RAM_PERCENT_MAX) {
         let message = format!("{} of drives in memory are more than this machine has free", human(bytes));
-        return Err(ApiError::new(ErrorCode::UsageInvalid, message).hint("take smaller drives: they are filled"));
+        return Err(
+            ApiError::new(ErrorCode::UsageInvalid, message).hint("take smaller drives: they are filled")
+        );
     }
     Ok((count, size))
 }
@@ -74,7 +76,9 @@ pub(super) fn run(args: &GroupArgs, output: &Output) -> Ended {
     let chunk_bytes = match &args.chunk {
         Some(_) if level == Level::Raid1 => {
             let message = "mirrors (RAID 1) have no chunk";
-            return Err(ApiError::new(ErrorCode::GroupChunkInvalid, message).hint("leave --chunk out").into());
+            return Err(ApiError::new(ErrorCode::GroupChunkInvalid, message)
+                .hint("leave --chunk out")
+                .into());
         }
         Some(text) => units::chunk(text)?,
         None => CHUNK_BYTES,
@@ -97,7 +101,11 @@ pub(super) fn run(args: &GroupArgs, output: &Output) -> Ended {
     blocks_fit(&shape.drives, &load)?;
     if args.writes.dry_run {
         let mut steps = destroys(&args.drives);
-        steps.push(format!("measure RAID {} of {}: whole, degraded, rebuilding", level.number(), shape.drives.len()));
+        steps.push(format!(
+            "measure RAID {} of {}: whole, degraded, rebuilding",
+            level.number(),
+            shape.drives.len()
+        ));
         return planned("bench group", &format!("RAID {}", level.number()), steps, output);
     }
     let watched = Watched::start(output)?;

@@ -38,7 +38,8 @@ fn block_bytes(text: &str) -> Result<u32, ApiError> {
     let bytes = units::size(text, "block size", ErrorCode::UsageInvalid)?;
     let fits = bytes.is_multiple_of(512) && bytes <= BLOCK_BYTES_MAX;
     fits.then(|| u32::try_from(bytes).ok()).flatten().ok_or_else(|| {
-        usage(format!("the block size \"{text}\" is not a multiple of 512 up to 16M")).hint("4K, 512K and 1M are usual")
+        usage(format!("the block size \"{text}\" is not a multiple of 512 up to 16M"))
+            .hint("4K, 512K and 1M are usual")
     })
 }
 
@@ -93,7 +94,9 @@ fn steps(preset: Preset, form: Form, pattern: Option<Pattern>, block: Option<u32
             let records = block.map_or_else(|| vec![4 << 10, 64 << 10, 1 << 20], |block| vec![block]);
             records
                 .into_iter()
-                .flat_map(|block_bytes| TESTS.map(|(op, pattern, test)| Step { op, pattern, block_bytes, form, test }))
+                .flat_map(|block_bytes| {
+                    TESTS.map(|(op, pattern, test)| Step { op, pattern, block_bytes, form, test })
+                })
                 .collect()
         }
     }
@@ -116,14 +119,19 @@ pub(crate) fn load(args: &LoadArgs, default: Preset, usual: Usual, targets: usiz
     let mut steps = steps(preset, shape.form, pattern, block);
     steps.retain(|step| if step.op == Op::Read { read } else { write });
     let time = time_ns(args.time.as_ref(), "time")?;
-    let size = args.size.as_deref().map(|text| units::size(text, "size", ErrorCode::UsageInvalid)).transpose()?;
+    let size =
+        args.size.as_deref().map(|text| units::size(text, "size", ErrorCode::UsageInvalid)).transpose()?;
     let load = Load {
         steps,
         threads: args.threads.unwrap_or(shape.threads),
         queue_depth: args.queue_depth.unwrap_or(shape.queue_depth),
         // With a size and no time of one's own, every region is moved once.
         time_ns: if size.is_some() { time } else { time.or(shape.time_ns) },
-        ramp_ns: time_ns(args.ramp.as_ref(), "ramp")?.unwrap_or(if time.is_some() { 0 } else { shape.ramp_ns }),
+        ramp_ns: time_ns(args.ramp.as_ref(), "ramp")?.unwrap_or(if time.is_some() {
+            0
+        } else {
+            shape.ramp_ns
+        }),
         size_bytes: Some(size.unwrap_or(SIZE_BYTES)),
         verify: !args.no_verify,
         lanes: args.lanes,
@@ -181,7 +189,10 @@ mod tests {
     #[test]
     fn presets_are_those_of_their_makers() {
         let graid = parsed("--preset graid --read --write").unwrap();
-        assert_eq!((graid.queue_depth, graid.time_ns, graid.ramp_ns), (64, Some(60_000_000_000), 10_000_000_000));
+        assert_eq!(
+            (graid.queue_depth, graid.time_ns, graid.ramp_ns),
+            (64, Some(60_000_000_000), 10_000_000_000)
+        );
         assert_eq!(graid.steps.len(), 4);
         assert_eq!(shapes(&graid)[0], (Op::Write, Pattern::Random, 4096));
         let iozone = parsed("--preset iozone --write --read").unwrap();
@@ -193,7 +204,8 @@ mod tests {
 
     #[test]
     fn options_change_a_preset() {
-        let load = parsed("--preset graid --block-size 8K --queue-depth 3 --threads 5 --size 1G --random").unwrap();
+        let load =
+            parsed("--preset graid --block-size 8K --queue-depth 3 --threads 5 --size 1G --random").unwrap();
         assert!(load.steps.iter().all(|step| step.block_bytes == 8192 && step.pattern == Pattern::Random));
         assert_eq!((load.queue_depth, load.threads, load.time_ns), (3, 5, None), "a size is moved once");
         let load = parsed("--time 2s --ramp 1s").unwrap();

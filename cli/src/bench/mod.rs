@@ -46,7 +46,11 @@ fn session_error(error: &SessionError) -> ApiError {
         SessionError::Start(_) | SessionError::Died => ErrorCode::Internal,
     };
     let error = ApiError::new(code, error.to_string());
-    if code == ErrorCode::UsageInvalid { error.hint("take fewer threads or smaller transfers") } else { error }
+    if code == ErrorCode::UsageInvalid {
+        error.hint("take fewer threads or smaller transfers")
+    } else {
+        error
+    }
 }
 
 fn group_error(error: &GroupError) -> ApiError {
@@ -98,10 +102,8 @@ fn warnings(record: &Record, stopped: bool) -> Vec<(&'static str, String)> {
         };
         for target in &detail.targets {
             if let Some(error) = &target.first_error {
-                let message = format!(
-                    "{}: {} failed {} times, first: {error}",
-                    case.id, target.name, target.errors
-                );
+                let message =
+                    format!("{}: {} failed {} times, first: {error}", case.id, target.name, target.errors);
                 all.push(("bench.target.failed", message));
             }
             if target.wrong > 0 {

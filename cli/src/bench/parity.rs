@@ -14,9 +14,9 @@ const LENGTH_BYTES_MAX: u64 = 16 << 20;
 fn length(text: &str) -> Result<u32, ApiError> {
     let bytes = units::size(text, "length", ErrorCode::UsageInvalid)?;
     let fits = bytes <= LENGTH_BYTES_MAX;
-    fits.then(|| u32::try_from(bytes).ok())
-        .flatten()
-        .ok_or_else(|| ApiError::new(ErrorCode::UsageInvalid, format!("the length \"{text}\" is more than 16M")))
+    fits.then(|| u32::try_from(bytes).ok()).flatten().ok_or_else(|| {
+        ApiError::new(ErrorCode::UsageInvalid, format!("the length \"{text}\" is more than 16M"))
+    })
 }
 
 pub(super) fn run(args: &ParityArgs, output: &Output) -> Ended {

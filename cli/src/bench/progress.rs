@@ -46,9 +46,8 @@ impl Watched {
             }
         };
         let thread = std::thread::Builder::new().name("bench-progress".to_owned()).spawn(draw);
-        let thread = thread.map_err(|error| {
-            ApiError::new(ErrorCode::Internal, format!("a thread for progress: {error}"))
-        })?;
+        let thread = thread
+            .map_err(|error| ApiError::new(ErrorCode::Internal, format!("a thread for progress: {error}")))?;
         Ok(Self { control, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -104,9 +103,8 @@ fn line(progress: &Progress) -> String {
 }
 
 fn stop_on_signal(control: Arc<Control>) -> Result<(), ApiError> {
-    let failed = |error: std::io::Error| {
-        ApiError::new(ErrorCode::Internal, format!("waiting for Ctrl-C: {error}"))
-    };
+    let failed =
+        |error: std::io::Error| ApiError::new(ErrorCode::Internal, format!("waiting for Ctrl-C: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let (mut interrupt, mut terminate) = {
         let _context = runtime.enter();

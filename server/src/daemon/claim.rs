@@ -37,7 +37,8 @@ fn refuse_used(found: &ExamineDoc) -> Result<(), ApiError> {
                 .hint("read it instead, or measure drives that no group uses"))
         }
         _ if kinds.is_empty() => {
-            Err(ApiError::new(ErrorCode::DriveUsed, format!("{path} was a member of a deleted group")).hint(hint))
+            Err(ApiError::new(ErrorCode::DriveUsed, format!("{path} was a member of a deleted group"))
+                .hint(hint))
         }
         _ => {
             let message = format!("{path} carries {}", kinds.join(", "));
