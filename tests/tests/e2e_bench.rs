@@ -108,7 +108,7 @@ fn ad_01_writing_needs_a_blank_drive_and_a_word() {
     daemon.create("tank", 5, &drives);
     let yes = [&write[..], &["--yes"]].concat();
     bench(&lab, &yes, &drives).fails(7, &["in use"]);
-    daemon.run(&["group", "wait", "tank", "--for", "synced"]);
+    daemon.wait("tank", "synced");
     let before = daemon.run(&["group", "show", "tank"]).data().text("state");
     // Reading members of a running group is allowed, and it does not mind.
     let read = bench(&lab, &["drives", "--size", "1M", "--threads", "1"], &drives);
@@ -140,7 +140,7 @@ fn a_group_is_measured_whole_degraded_and_rebuilding() {
             assert!(ids.contains(&format!("group.{state}.{op}.sequential.64K")), "{state} {op}: {ids:?}");
         }
     }
-    assert!(ids.contains(&"group.rebuild".to_owned()), "{ids:?}");
+    assert!(ids.contains(&"group.rebuild.under-64K".to_owned()), "{ids:?}");
     assert!(data.list("cases").iter().all(|case| case.at("verified").0 == Value::Bool(true)), "{data:?}");
     let drives = lab.drives("d", 3, DRIVE);
     let words = [&["group", "--level", "5", "--yes"][..], &load[..]].concat();

@@ -201,7 +201,9 @@ impl Bench<'_> {
         self.stale.retain(|other| *other != slot);
         if !rates.is_empty() {
             let verified = self.cases.last().is_some_and(|case| case.verified);
-            let case = Case::measured("group.rebuild", Unit::BytesPerS, rates, &Floors::built_in());
+            let under = steps.first().map_or(0, |step| step.block_bytes);
+            let id = format!("group.rebuild.under-{}", short_size(under));
+            let case = Case::measured(&id, Unit::BytesPerS, rates, &Floors::built_in());
             self.cases.push(case.with_load(1, self.load.queue_depth, verified));
         }
         Ok(())
