@@ -20,7 +20,8 @@ mod timers;
 
 pub use arena::{Arena, ArenaConfig};
 pub use drive::{
-    DeviceListing, DriveKind, Identity, LaneDrive, OpenDrive, OpenError, OpenOptions, list_block_devices,
+    DeviceListing, DriveKind, Errnos, Fault, FaultKind, Identity, LaneDrive, OpenDrive, OpenError,
+    OpenOptions, list_block_devices,
 };
 pub use lane::{Lane, LaneConfig, StartError, block_on_lane, start_lane, try_block_on_lane};
 pub use remote::{Job, Remote};

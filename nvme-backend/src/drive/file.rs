@@ -60,6 +60,10 @@ impl FileLane {
         Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd })
     }
 
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
         self.clone()
     }
@@ -70,7 +74,8 @@ impl FileLane {
 
     pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases) -> FileRead {
         let expect = leases_len(&into);
-        FileRead { op: ring::read(&self.lane, self.owner(), at, into, self.deadline_ns()), expect }
+        let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
+        FileRead { drive: Rc::clone(self), op, expect }
     }
 
     pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability) -> FileWrite {
@@ -81,7 +86,11 @@ impl FileLane {
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
-        FileFlush { op: ring::flush(&self.lane, self.owner(), self.deadline_ns()) }
+        FileFlush { drive: Rc::clone(self), op: ring::flush(&self.lane, self.owner(), self.deadline_ns()) }
+    }
+
+    fn failed(&self, errno: i32, doing: &'static str) -> IoError {
+        self.shared.errnos.noted(of_errno(errno, doing))
     }
 
     fn is_block(&self) -> bool {
@@ -136,7 +145,7 @@ impl FileLane {
                     flag.store(true, Ordering::Relaxed);
                     at
                 }
-                (Finished::Done(result, _), _) if result < 0 => return Err(of_errno(-result, "zero")),
+                (Finished::Done(result, _), _) if result < 0 => return Err(self.failed(-result, "zero")),
                 (Finished::Done(_, _), Some(_)) => at + bytes,
                 (Finished::Done(result, _), None) => {
                     let block = u64::from(self.shared.block_size.bytes());
@@ -170,6 +179,7 @@ struct ZeroStep {
 
 /// A read in flight.
 pub(crate) struct FileRead {
+    drive: Rc<FileLane>,
     op: OpFuture,
     expect: u64,
 }
@@ -189,7 +199,7 @@ impl Future for FileRead {
         let result = match u64::try_from(result) {
             Ok(got) if got == self.expect => Ok(()),
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
-            Err(_) => Err(of_errno(-result, "read")),
+            Err(_) => Err(self.drive.failed(-result, "read")),
         };
         Poll::Ready(Done { result, buf: Some(leases) })
     }
@@ -237,7 +247,7 @@ impl Future for FileWrite {
             let wrote = match u64::try_from(result) {
                 Ok(wrote) if wrote == self.expect => return Poll::Ready(Ok(())),
                 Ok(wrote) => wrote,
-                Err(_) => return Poll::Ready(Err(of_errno(-result, "write"))),
+                Err(_) => return Poll::Ready(Err(self.drive.failed(-result, "write"))),
             };
             // Whole blocks of it: direct I/O takes no others, and writing a part of a block twice does no harm.
             let wrote = wrote - wrote % u64::from(self.drive.shared.block_size.bytes());
@@ -254,6 +264,7 @@ impl Future for FileWrite {
 
 /// A flush in flight.
 pub(crate) struct FileFlush {
+    drive: Rc<FileLane>,
     op: OpFuture,
 }
 
@@ -263,7 +274,7 @@ impl Future for FileFlush {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => Err(IoError::new(IoKind::TimedOut, TIMED_OUT)),
-            Finished::Done(result, _) if result < 0 => Err(of_errno(-result, "flush")),
+            Finished::Done(result, _) if result < 0 => Err(self.drive.failed(-result, "flush")),
             Finished::Done(..) => Ok(()),
         })
     }

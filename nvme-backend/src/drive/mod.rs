@@ -5,6 +5,8 @@
 //! fence of SAFETY M8); a command outside the drive, or not in whole blocks, is refused before it reaches the kernel.
 
 mod errno;
+mod errnos;
+mod fault;
 mod file;
 mod identity;
 mod memory;
@@ -21,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use parking_lot::RwLock;
 use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Drive, Durability, IoError, IoKind};
 use raid_core::units::{BlockSize, DriveOffset};
@@ -29,6 +32,8 @@ use crate::lane::Lane;
 use file::{FileFlush, FileLane, FileRead, FileWrite, FileZero};
 use memory::Ram;
 
+pub use errnos::Errnos;
+pub use fault::{Fault, FaultKind};
 pub use identity::{DeviceListing, DriveKind, Identity, list_block_devices};
 pub use open::{OpenError, OpenOptions};
 
@@ -55,10 +60,15 @@ struct Shared {
     read_only: bool,
     /// Commands that nobody waits for any more but the kernel still works on.
     quarantined: AtomicUsize,
+    /// Whether `faults` has any: all a command of a sound drive looks at.
+    is_faulty: AtomicBool,
+    /// What it does wrong on purpose.
+    faults: RwLock<Vec<Arc<Fault>>>,
     /// The device or file system refused FALLOC_FL_PUNCH_HOLE once.
     no_punch: AtomicBool,
     /// The device or file system refused FALLOC_FL_ZERO_RANGE once.
     no_zero_range: AtomicBool,
+    errnos: Errnos,
 }
 
 /// A drive opened once, for all lanes. Cheap to clone; closed (and its lock given up) when the last clone, lane handle
@@ -102,8 +112,11 @@ impl OpenDrive {
             timeout_ns: OpenOptions::default().timeout_ns,
             read_only: false,
             quarantined: AtomicUsize::new(0),
+            is_faulty: AtomicBool::new(false),
+            faults: RwLock::default(),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
+            errnos: Errnos::default(),
         }))
     }
 
@@ -130,8 +143,8 @@ impl OpenDrive {
     pub fn on_lane(&self, lane: &Lane) -> LaneDrive {
         let handle = match &self.0.medium {
             Medium::File { fd, .. } => Handle::File(FileLane::new(lane, &self.0, fd.as_raw_fd())),
-            Medium::Ram(_) => Handle::Ram(MemoryLane::new(&self.0)),
-            Medium::Null => Handle::Null(MemoryLane::new(&self.0)),
+            Medium::Ram(_) => Handle::Ram(MemoryLane::new(lane, &self.0)),
+            Medium::Null => Handle::Null(MemoryLane::new(lane, &self.0)),
         };
         LaneDrive(handle)
     }
@@ -146,6 +159,24 @@ impl OpenDrive {
                 .is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size >= self.0.size_bytes)),
             _ => true,
         }
+    }
+
+    /// Whether a file has no name any more: what is written to it is gone when it is closed. Files behind another process
+    /// or machine are never asked, see [`Self::is_whole`].
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        match &self.0.medium {
+            Medium::File { fd, is_block: false, may_block_lane: false, .. } => {
+                rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_nlink == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the kernel last said when commands failed; does not hold the drive open.
+    #[must_use]
+    pub fn errnos(&self) -> Errnos {
+        self.0.errnos.clone()
     }
 
     /// What is known of it.
@@ -185,6 +216,14 @@ impl OpenDrive {
         matches!(self.0.medium, Medium::File { is_direct: true, .. })
     }
 
+    /// What the drive does wrong from now on, for all its handles; none: nothing. Commands that a fault holds already are
+    /// let go by [`Fault::end`] only.
+    pub fn set_faults(&self, faults: Vec<Arc<Fault>>) {
+        let mut current = self.0.faults.write();
+        self.0.is_faulty.store(!faults.is_empty(), Ordering::Relaxed);
+        *current = faults;
+    }
+
     /// Whether writes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -207,12 +246,13 @@ enum Handle {
 
 /// A lane's handle of a drive in memory: clones of it count on the lane, not across lanes.
 struct MemoryLane {
+    lane: Lane,
     shared: Arc<Shared>,
 }
 
 impl MemoryLane {
-    fn new(shared: &Arc<Shared>) -> Rc<Self> {
-        Rc::new(Self { shared: Arc::clone(shared) })
+    fn new(lane: &Lane, shared: &Arc<Shared>) -> Rc<Self> {
+        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared) })
     }
 }
 
@@ -242,18 +282,77 @@ impl Shared {
 }
 
 impl LaneDrive {
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &Arc<Shared> {
         match &self.0 {
             Handle::File(file) => &file.shared,
             Handle::Ram(memory) | Handle::Null(memory) => &memory.shared,
         }
     }
+
+    fn lane(&self) -> &Lane {
+        match &self.0 {
+            Handle::File(file) => file.lane(),
+            Handle::Ram(memory) | Handle::Null(memory) => &memory.lane,
+        }
+    }
+
+    fn is_faulty(&self) -> bool {
+        self.shared().is_faulty.load(Ordering::Relaxed)
+    }
+
+    /// A read that was checked, of a drive without faults.
+    fn sound_read(&self, at: u64, mut into: Leases) -> Either<Done<Leases>, FileRead> {
+        match &self.0 {
+            Handle::File(file) => return Either::Ring(file.read(at, into)),
+            Handle::Ram(memory) => {
+                let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
+                ram.read(at, &mut into);
+            }
+            Handle::Null(_) => {}
+        }
+        Either::now(Done { result: Ok(()), buf: Some(into) })
+    }
+
+    /// A write that was checked, to a drive without faults.
+    fn sound_write(&self, at: u64, from: Segs, how: Durability) -> Either<Result<(), IoError>, FileWrite> {
+        match &self.0 {
+            Handle::File(file) => return Either::Ring(file.write(at, from, how)),
+            Handle::Ram(memory) => {
+                let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
+                ram.write(at, &from);
+            }
+            Handle::Null(_) => {}
+        }
+        Either::now(Ok(()))
+    }
+
+    fn sound_flush(&self) -> Either<Result<(), IoError>, FileFlush> {
+        match &self.0 {
+            // A drive opened read-only has nothing of ours to flush.
+            Handle::File(file) if !file.shared.read_only => Either::Ring(file.flush()),
+            _ => Either::now(Ok(())),
+        }
+    }
+
+    /// A zeroing that was checked, of a drive without faults.
+    fn sound_zero(&self, range: Range<u64>, unmap: bool) -> Either<Result<(), IoError>, FileZero> {
+        match &self.0 {
+            Handle::File(file) => return Either::Ring(file.zero(range, unmap)),
+            Handle::Ram(memory) => {
+                let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
+                ram.zero(&range);
+            }
+            Handle::Null(_) => {}
+        }
+        Either::now(Ok(()))
+    }
 }
 
-/// Ready at once, or an operation of the ring.
+/// Ready at once, an operation of the ring, or one that a fault has its hands in.
 enum Either<T, F> {
     Now(Ready<T>),
     Ring(F),
+    Faulty(Pin<Box<dyn Future<Output = T>>>),
 }
 
 impl<T, F> Either<T, F> {
@@ -269,25 +368,19 @@ impl<T, F: Future<Output = T> + Unpin> Future for Either<T, F> {
         match self.get_mut() {
             Self::Now(value) => Pin::new(value).poll(cx),
             Self::Ring(operation) => Pin::new(operation).poll(cx),
+            Self::Faulty(operation) => operation.as_mut().poll(cx),
         }
     }
 }
 
 impl Drive for LaneDrive {
-    fn read(&self, at: DriveOffset, mut into: Leases) -> impl Future<Output = Done<Leases>> + use<> {
+    fn read(&self, at: DriveOffset, into: Leases) -> impl Future<Output = Done<Leases>> + use<> {
         let bytes = leases_len(&into);
-        let result = self.shared().check(at.0, bytes);
-        if result.is_ok() && bytes > 0 {
-            match &self.0 {
-                Handle::File(file) => return Either::<_, FileRead>::Ring(file.read(at.0, into)),
-                Handle::Ram(memory) => {
-                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
-                    ram.read(at.0, &mut into);
-                }
-                Handle::Null(_) => {}
-            }
+        match self.shared().check(at.0, bytes) {
+            Ok(()) if bytes > 0 && self.is_faulty() => Either::Faulty(fault::read(self, at.0, into)),
+            Ok(()) if bytes > 0 => self.sound_read(at.0, into),
+            result => Either::<_, FileRead>::now(Done { result, buf: Some(into) }),
         }
-        Either::now(Done { result, buf: Some(into) })
     }
 
     fn write(
@@ -297,26 +390,15 @@ impl Drive for LaneDrive {
         how: Durability,
     ) -> impl Future<Output = Result<(), IoError>> + use<> {
         let bytes = segs_len(&from);
-        let result = self.shared().check_write(at.0, bytes);
-        if result.is_ok() && bytes > 0 {
-            match &self.0 {
-                Handle::File(file) => return Either::<_, FileWrite>::Ring(file.write(at.0, from, how)),
-                Handle::Ram(memory) => {
-                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
-                    ram.write(at.0, &from);
-                }
-                Handle::Null(_) => {}
-            }
+        match self.shared().check_write(at.0, bytes) {
+            Ok(()) if bytes > 0 && self.is_faulty() => Either::Faulty(fault::write(self, at.0, from, how)),
+            Ok(()) if bytes > 0 => self.sound_write(at.0, from, how),
+            result => Either::<_, FileWrite>::now(result),
         }
-        Either::now(result)
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), IoError>> + use<> {
-        match &self.0 {
-            // A drive opened read-only has nothing of ours to flush.
-            Handle::File(file) if !file.shared.read_only => Either::<_, FileFlush>::Ring(file.flush()),
-            _ => Either::now(Ok(())),
-        }
+        if self.is_faulty() { Either::Faulty(fault::flush(self)) } else { self.sound_flush() }
     }
 
     fn zero(&self, range: Range<u64>, unmap: bool) -> impl Future<Output = Result<(), IoError>> + use<> {
@@ -324,17 +406,13 @@ impl Drive for LaneDrive {
             Some(bytes) => self.shared().check_write(range.start, bytes),
             None => Err(BEYOND_END),
         };
-        if result.is_ok() && !range.is_empty() {
-            match &self.0 {
-                Handle::File(file) => return Either::<_, FileZero>::Ring(file.zero(range, unmap)),
-                Handle::Ram(memory) => {
-                    let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
-                    ram.zero(&range);
-                }
-                Handle::Null(_) => {}
+        match result {
+            Ok(()) if !range.is_empty() && self.is_faulty() => {
+                Either::Faulty(fault::zero(self, range, unmap))
             }
+            Ok(()) if !range.is_empty() => self.sound_zero(range, unmap),
+            result => Either::<_, FileZero>::now(result),
         }
-        Either::now(result)
     }
 
     fn block_size(&self) -> BlockSize {

@@ -32,7 +32,8 @@ use crate::lane::{Lane, StartError};
 use crate::socket::Part;
 
 pub(crate) use ops::{
-    ZERO_WRITE_BYTES_MAX, accept, fallocate, flush, read, receive, receive_lease, send, write, write_zeroes,
+    ZERO_WRITE_BYTES_MAX, accept, fallocate, flush, hold, read, receive, receive_lease, send, write,
+    write_zeroes,
 };
 
 /// `user_data` of the poll on the lane's eventfd.
@@ -54,6 +55,11 @@ pub(crate) trait Owner {
     /// kernel worker from the start, or a hung file would hang the whole lane with it (M7).
     fn may_block_lane(&self) -> bool {
         false
+    }
+    /// Whether the kernel is asked to cancel an operation past its deadline. A command that a fault holds hangs like one of
+    /// a drive that does not answer: only the lane's end cancels it.
+    fn cancels_late(&self) -> bool {
+        true
     }
     /// An operation became an orphan: nobody waits for it, but the kernel still works on it.
     fn orphaned(&self) {}
@@ -427,7 +433,9 @@ impl Ring {
                     continue;
                 }
                 slot.deadline_ns = u64::MAX;
-                late.push(u64::from(slot.generation) << 32 | u64_of(index));
+                if slot.owner.as_ref().is_none_or(|owner| owner.cancels_late()) {
+                    late.push(u64::from(slot.generation) << 32 | u64_of(index));
+                }
                 if slot.state == State::Waiting {
                     slot.state = State::Late;
                     wakers.extend(slot.waker.take());

@@ -33,6 +33,16 @@ fn count(vectors: &[libc::iovec]) -> u32 {
     u32::try_from(vectors.len()).expect("a list of a few vectors")
 }
 
+/// Keeps buffers until `owner`'s file can be read: an operation that does nothing but not end.
+pub(crate) fn hold(lane: &Lane, owner: Rc<dyn Owner>, payload: Payload, deadline_ns: u64) -> OpFuture {
+    let readable = u32::from(rustix::event::PollFlags::IN.bits());
+    // SAFETY: the entry holds no address.
+    unsafe {
+        lane.ring()
+            .start(lane, owner, payload, deadline_ns, |_, fd| opcode::PollAdd::new(fd, readable).build())
+    }
+}
+
 /// Reads from `at` into the leases, in order.
 pub(crate) fn read(lane: &Lane, owner: Rc<dyn Owner>, at: u64, leases: Leases, deadline_ns: u64) -> OpFuture {
     let fixed = match &leases[..] {

@@ -25,6 +25,7 @@ mod locks;
 mod member;
 mod merge;
 mod plan;
+mod quiet;
 mod read;
 mod regions;
 mod repair;
@@ -32,7 +33,6 @@ mod settle;
 mod shared;
 mod stripe;
 mod sweep;
-mod sync;
 mod write;
 mod zero;
 

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
+use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, GroupDoc, GroupListDoc, HealthDoc,
     MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
@@ -63,6 +64,7 @@ impl Schemas {
             | Op::GroupDelete
             | Op::GroupUndelete
             | Op::GroupReplace
+            | Op::GroupSet
             | Op::DiskCreate
             | Op::DiskExpose
             | Op::DiskUnexpose
@@ -84,6 +86,7 @@ impl Schemas {
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
+            Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),
             Op::DiskExpose => requests.subschema_for::<DiskExpose>(),
             Op::DiskUnexpose => requests.subschema_for::<DiskUnexpose>(),

@@ -6,11 +6,14 @@
 //! | `state` | the state folder: lock, hints, exposures to restore |
 //! | `drives`, `look` | drives by name, and what lies on them |
 //! | `start` | observe, decide, start: the one way to a running group |
+//! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
+//! | `words` | what happened to a drive, for people |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
@@ -28,13 +31,16 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod refused;
 mod running;
+mod settings;
 mod start;
 mod state;
 pub mod status;
 mod sweeps;
 mod unstarted;
 mod verbs;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -82,6 +88,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    settings: Arc<settings::SettingsStore>,
     change: tokio::sync::Mutex<()>,
 }
 
@@ -175,12 +182,19 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let state = StateDir::open(&options.state_dir).map_err(|error| match &error {
         StateError::Locked { .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
             .hint("use the running daemon, or another --state-dir"),
-        StateError::Io { .. } => start_failed(&error),
+        StateError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                ApiError::new(ErrorCode::NotPermitted, error.to_string())
+                    .hint("start as root, or choose a folder of your own with --state-dir")
+            }
+            _ => start_failed(&error).hint("choose another folder with --state-dir"),
+        },
     })?;
     let sockets = Sockets::open(&options.socket)?;
     let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let settings = settings::SettingsStore::open(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
@@ -190,6 +204,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         started_unix_s: host::unix_seconds(),
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
+        settings,
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
     });
@@ -278,7 +293,7 @@ impl Daemon {
                 Decision::Refuse(refusal) => {
                     // Members may still come; after the wait the refusal is the answer.
                     is_waiting = true;
-                    let error = start::refused(&name_of(&decided.looked, uuid), &refusal);
+                    let error = refused::refused(&name_of(&decided.looked, uuid), &refusal, &decided.looked);
                     self.note_unstarted(uuid, &decided.looked, Some(&refusal), &error);
                     if waited {
                         tracing::error!("{error}");

@@ -5,6 +5,7 @@
 //! (raises [`MINOR`]); a change of meaning raises [`MAJOR`].
 
 mod action;
+mod demo;
 mod disk;
 mod drive;
 mod examine;
@@ -12,11 +13,13 @@ mod group;
 mod health;
 mod plan;
 mod progress;
+mod settings;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::ActionDoc;
+pub use demo::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
 pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
@@ -27,6 +30,7 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
+pub use settings::{GroupSettingsDoc, ScrubEvery};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -66,6 +70,7 @@ documents! {
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
     ActionDoc = "warpraid.action",
+    DemoDoc = "warpraid.demo",
     NothingDoc = "warpraid.error",
 }
 
