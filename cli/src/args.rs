@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::args::BenchVerb;
 use crate::demo::DemoArgs;
 use crate::output::Format;
 
@@ -80,6 +81,12 @@ pub(crate) enum Command {
     /// Show it all on six files: RAID 6, two disks over NBD, two drives failed under load, rebuilt, verified
     #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
     Demo(DemoArgs),
+    /// Measure drives, groups, disks, paths and parity; find the slow drive; compare two runs
+    #[command(
+        subcommand,
+        after_help = "Example:\n  warpraid bench drives /dev/nvme{0..7}n1\n  warpraid bench group --level 6 --ram 8x256M"
+    )]
+    Bench(BenchVerb),
     /// Print completions for a shell
     #[command(
         after_help = "Example:\n  warpraid completions bash > /usr/share/bash-completion/completions/warpraid"

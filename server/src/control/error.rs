@@ -238,6 +238,11 @@ codes! {
     DriveBlockSize = "drive.block.size" => Refused,
     /// The serial or uuid given is not the drive's.
     DriveIdentityMismatch = "drive.identity.mismatch" => Refused,
+
+    /// There is no record of benchmarks at this path.
+    BenchRecordNotFound = "bench.record.not.found" => NotFound,
+    /// The file is no record of benchmarks, or of a schema this program does not know.
+    BenchRecordInvalid = "bench.record.invalid" => Usage,
 }
 
 impl ErrorCode {

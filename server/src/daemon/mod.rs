@@ -16,14 +16,15 @@
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
-//! | `examine` | a drive without a daemon |
 //! | `notes`, `metrics` | what becomes an event, what is counted |
+//! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
 //! [`crate::lane::on_lane`]. One lifecycle change at a time (`change`): verbs that create, start, stop or delete take it.
 
 mod api;
+mod claim;
 mod disks;
 mod drives;
 mod examine;
@@ -73,6 +74,7 @@ use crate::events::{Events, NewEvent};
 use crate::lane;
 use crate::nbd::Limits;
 
+pub use claim::{claim_blank, open_to_read};
 pub use examine::examine;
 
 /// Buffer memory of one lane unless the operator sets a bound.

@@ -35,7 +35,6 @@ fn pace_of(geometry: &Geometry) -> Arc<Pace> {
 
 /// The pace of a slot's rebuild: that of its job, which is made if nobody has yet.
 fn pace_for(group: &Running, slot: Slot) -> Arc<Pace> {
-    tracing::info!(group = group.name(), %slot, "rebuild started");
     let known = {
         let jobs = group.jobs.lock();
         let is_of = |job: &&Arc<Job>| job.operation == Operation::Rebuild && job.slot == Some(slot);
@@ -140,16 +139,19 @@ impl Daemon {
     pub(super) async fn rebuild_all(&self, group: &Arc<Running>, jobs: Vec<Arc<Job>>) {
         let _turn = group.rebuild_turn.lock().await;
         let (uuid, watched) = (group.uuid, Arc::clone(group));
+        let name = group.name();
+        let note = |code, slot: Slot, message: String| {
+            self.note(NewEvent::new(code, message).group(name).slot(slot.0));
+        };
+        for slot in jobs.iter().filter_map(|job| job.slot) {
+            note(EventCode::RebuildStarted, slot, format!("group {name}: rebuild of slot {slot} started"));
+        }
         let result = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
                 Some(group) => group.rebuild_pending(|slot| pace_for(&watched, slot)).await,
                 None => Vec::new(),
             }
         });
-        let name = group.name();
-        let note = |code, slot: Slot, message: String| {
-            self.note(NewEvent::new(code, message).group(name).slot(slot.0))
-        };
         for (slot, result) in result.await.unwrap_or_default() {
             match result {
                 Ok(()) => {

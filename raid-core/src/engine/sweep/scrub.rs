@@ -171,11 +171,11 @@ impl<E: Env> Group<E> {
         let mut next = state.lock().next;
         pace.total_bytes.store(geometry.member_bytes(), Ordering::Relaxed);
         pace.done_bytes.store((next * chunk).min(geometry.member_bytes()), Ordering::Relaxed);
-        let step = self.step(pace);
         while next < geometry.stripes() {
             self.go_on(pace)?;
             let began_ns = self.0.env.clock().now_ns();
-            let stripes = next..geometry.stripes().min(next + step);
+            // Anew for every step: the pace changes with what clients notice.
+            let stripes = next..geometry.stripes().min(next + self.step(pace));
             let mut found = self.scrub_stripes(&stripes).await?;
             if mode != ScrubMode::Report {
                 self.mend(mode, &mut found.findings).await?;

@@ -70,6 +70,8 @@ const fn general(code: ErrorCode) -> Option<Explanation> {
         C::ConfirmMissing => e("a destructive verb was not confirmed", "Without a terminal, --yes and the uuid (or serial) of the thing show that it is meant.",
             NOTHING, &["look first: the same command with --dry-run", "add --yes, and --expect-uuid where the message asks for it"], "warpraid group delete tank --yes --expect-uuid UUID"),
         C::ConfirmMismatch => e("what was typed is not its name", "The confirmation names another thing than the command.", NOTHING, &["check the name", "repeat the command, and type the name as shown"], "warpraid group show tank"),
+        C::BenchRecordNotFound => e("no such record", "There is no file of this name, or it cannot be read.", NOTHING, &["give the file that --record wrote"], "warpraid bench compare before.json after.json"),
+        C::BenchRecordInvalid => e("not a record of a benchmark", "The file is no JSON record of warpraid.bench, or of a newer major version.", NOTHING, &["give the file that --record wrote, or -o json"], "warpraid bench drives DRIVE... --read --record before.json"),
         C::CodeUnknown => e("no such code", "There is no problem, event or error of this code in this version.", NOTHING, &["warpraid explain lists all of them"], "warpraid explain group.degraded"),
         C::DemoFailed => e("the demo did not come to its end", "A step of it failed; the message says which.", "none: the demo uses files of its own", &["read the message", "try again with --keep, and look at its log"], "warpraid demo --keep"),
         C::AlertFailed => e("an alert did not get through", "warpraid alert test ran every hook, and at least one failed; the message says which and how.",

@@ -178,6 +178,34 @@ problems! {
         ],
         example: "warpraid disk show tank/home",
     }
+    /// A benchmark was stopped early.
+    BenchStopped = "bench.stopped" {
+        title: "the benchmark was stopped before its end",
+        means: "What was measured until then is in the record, which is marked incomplete.",
+        risks: "none",
+        steps: &["run it again, and let it come to its end"],
+        example: "warpraid bench drives DRIVE... --read",
+    }
+    /// A target of a benchmark failed.
+    BenchTargetFailed = "bench.target.failed" {
+        title: "a target of the benchmark failed",
+        means: "Commands to it failed; the figures of the other targets are in the record all the same.",
+        risks: "The drive or disk may be failing.",
+        steps: &["read the warning: it has the first error", "dmesg | tail, warpraid drive show DRIVE", "warpraid status"],
+        example: "warpraid drive show /dev/nvme3n1",
+    }
+    /// A benchmark read what it had not written.
+    BenchWrong = "bench.wrong" {
+        title: "a benchmark read what it had not written",
+        means: "The stamps that were read back are not those that were written, or could not be compared.",
+        risks: "Something between the program and the medium changes data. Trust nothing behind it until it is found.",
+        steps: &[
+            "repeat it: does it happen at the same offset?",
+            "test the drives one by one: warpraid bench drives DRIVE --write --yes",
+            "check memory, cables and firmware; warpraid group scrub GROUP for groups in service",
+        ],
+        example: "warpraid group scrub tank --wait",
+    }
     /// Something to know about a start that worked.
     GroupStart = "group.start" {
         title: "something to know about a start",
