@@ -72,7 +72,7 @@ fn role(drive: &DriveDoc) -> String {
         DriveState::Used => {
             drive.signatures.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>().join(", ")
         }
-        DriveState::Free | DriveState::Failed => String::new(),
+        DriveState::Free | DriveState::Spare | DriveState::Failed => String::new(),
     }
 }
 

@@ -9,9 +9,11 @@ mod confirm;
 mod demo;
 mod disk;
 mod drive;
+mod fault;
 mod group;
 mod output;
 mod render;
+mod spare;
 mod status;
 mod system;
 mod units;
@@ -51,6 +53,8 @@ fn run(cli: &Cli, output: &Output) -> Ended {
             let client = Client::new(cli.socket.clone())?;
             match command {
                 Command::Drive(verb) => drive::run(verb, &client, output),
+                Command::Spare(verb) => spare::run(verb, &client, output),
+                Command::Fault(verb) => fault::run(verb, &client, output),
                 Command::Group(verb) => group::run(verb, &client, output),
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),

@@ -20,12 +20,13 @@ pub use error::{ApiError, ErrorCode, Exit};
 pub use options::ServeOptions;
 
 use model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    StatusDoc, WaitDoc, WarningDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, FaultListDoc, GroupDoc, GroupListDoc, HealthDoc,
+    PlanDoc, SpareListDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
-    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, FaultClear,
+    FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, SpareAdd, SpareRemove,
 };
 
 /// A document, and what the caller should know beside it.
@@ -72,6 +73,19 @@ pub trait Control: Send + Sync + 'static {
     fn drive_wipe(&self, drive: String, how: DriveWipe) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Drops a member as if its drive had failed.
     fn drive_fail(&self, drive: String, how: DriveFail) -> impl Future<Output = Answer<ActionDoc>> + Send;
+
+    /// Faults that drives were told to have.
+    fn faults(&self) -> impl Future<Output = Answer<FaultListDoc>> + Send;
+    /// Makes a drive do something wrong.
+    fn fault_inject(&self, what: FaultInject) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Ends faults.
+    fn fault_clear(&self, what: FaultClear) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// All spares.
+    fn spares(&self) -> impl Future<Output = Answer<SpareListDoc>> + Send;
+    /// Keeps a drive for the loss of a member.
+    fn spare_add(&self, what: SpareAdd) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Gives a spare up.
+    fn spare_remove(&self, what: SpareRemove) -> impl Future<Output = Answer<ActionDoc>> + Send;
 
     /// What a group would be; writes nothing.
     fn group_plan(&self, what: GroupPlan) -> impl Future<Output = Answer<PlanDoc>> + Send;

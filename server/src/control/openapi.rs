@@ -8,12 +8,13 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, GroupDoc, GroupListDoc, HealthDoc,
-    MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, FaultListDoc, GroupDoc, GroupListDoc,
+    HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe, FaultClear,
+    FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, SpareAdd, SpareRemove,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -49,6 +50,8 @@ impl Schemas {
             Op::Health => self.answer::<HealthDoc>(),
             Op::Drives => self.answer::<DriveListDoc>(),
             Op::Drive => self.answer::<DriveDoc>(),
+            Op::Faults => self.answer::<FaultListDoc>(),
+            Op::Spares => self.answer::<SpareListDoc>(),
             Op::Groups => self.answer::<GroupListDoc>(),
             Op::Group => self.answer::<GroupDoc>(),
             Op::GroupPlan => self.answer::<PlanDoc>(),
@@ -57,6 +60,10 @@ impl Schemas {
             Op::Disk => self.answer::<DiskDoc>(),
             Op::DriveWipe
             | Op::DriveFail
+            | Op::FaultInject
+            | Op::FaultClear
+            | Op::SpareAdd
+            | Op::SpareRemove
             | Op::GroupCreate
             | Op::GroupStop
             | Op::GroupAssemble
@@ -77,6 +84,10 @@ impl Schemas {
         Some(match op {
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
+            Op::FaultInject => requests.subschema_for::<FaultInject>(),
+            Op::FaultClear => requests.subschema_for::<FaultClear>(),
+            Op::SpareAdd => requests.subschema_for::<SpareAdd>(),
+            Op::SpareRemove => requests.subschema_for::<SpareRemove>(),
             Op::GroupPlan => requests.subschema_for::<GroupPlan>(),
             Op::GroupCreate => requests.subschema_for::<GroupCreate>(),
             Op::GroupStop => requests.subschema_for::<GroupStop>(),
@@ -93,6 +104,8 @@ impl Schemas {
             | Op::Health
             | Op::Drives
             | Op::Drive
+            | Op::Faults
+            | Op::Spares
             | Op::Groups
             | Op::Group
             | Op::GroupWait

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 /// Longest time a drive may take for one command before it counts as hung (SAFETY M7), unless set otherwise.
 pub const DRIVE_TIMEOUT_NS: u64 = 30_000_000_000;
 
+/// How long a member that was missing at start is waited for before a spare takes its place, unless set otherwise.
+pub const SPARE_WAIT_MISSING_NS: u64 = 30_000_000_000;
+
+/// The same for a member that failed while the daemon watched.
+pub const SPARE_WAIT_FAILED_NS: u64 = 5_000_000_000;
+
 /// Options of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServeOptions {
@@ -22,6 +28,12 @@ pub struct ServeOptions {
     pub drives: Vec<PathBuf>,
     /// Whether groups found on the drives are started.
     pub assemble: bool,
+    /// Whether drives may be told to fail (`fault inject`).
+    pub allow_faults: bool,
+    /// How long a member that was missing at start is waited for before a spare takes its place, in nanoseconds.
+    pub spare_wait_missing_ns: u64,
+    /// The same for a member that failed while the daemon watched.
+    pub spare_wait_failed_ns: u64,
 }
 
 impl ServeOptions {
@@ -35,6 +47,9 @@ impl ServeOptions {
             drive_timeout_ns: DRIVE_TIMEOUT_NS,
             drives: Vec::new(),
             assemble: true,
+            allow_faults: false,
+            spare_wait_missing_ns: SPARE_WAIT_MISSING_NS,
+            spare_wait_failed_ns: SPARE_WAIT_FAILED_NS,
         }
     }
 }

@@ -7,12 +7,13 @@ use raid_core::units::Uuid;
 
 use super::Daemon;
 use crate::control::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, GroupDoc, GroupListDoc, HealthDoc, PlanDoc,
-    StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, FaultListDoc, GroupDoc, GroupListDoc, HealthDoc,
+    PlanDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
-    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, GroupAssemble,
-    GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, FaultClear,
+    FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, SpareAdd, SpareRemove,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -77,6 +78,30 @@ impl Control for Api {
 
     async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
         self.drive_fail(drive, how).await
+    }
+
+    async fn faults(&self) -> Answer<FaultListDoc> {
+        self.faults().await
+    }
+
+    async fn fault_inject(&self, what: FaultInject) -> Answer<ActionDoc> {
+        self.fault_inject(what).await
+    }
+
+    async fn fault_clear(&self, what: FaultClear) -> Answer<ActionDoc> {
+        self.fault_clear(what).await
+    }
+
+    async fn spares(&self) -> Answer<SpareListDoc> {
+        self.spares().await
+    }
+
+    async fn spare_add(&self, what: SpareAdd) -> Answer<ActionDoc> {
+        self.spare_add(what).await
+    }
+
+    async fn spare_remove(&self, what: SpareRemove) -> Answer<ActionDoc> {
+        self.spare_remove(what).await
     }
 
     async fn group_plan(&self, what: GroupPlan) -> Answer<PlanDoc> {

@@ -191,7 +191,11 @@ impl Daemon {
             return Ok(doc);
         }
         let (drive, looked) = self.inspect(path).await?;
-        Ok(describe(&drive, &looked))
+        let mut doc = describe(&drive, &looked);
+        if self.spares.has(path) {
+            doc.state = DriveState::Spare;
+        }
+        Ok(doc)
     }
 
     /// Drives worth listing: every block device, what is remembered, and what runs.

@@ -11,6 +11,8 @@
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
+//! | `faults` | drives that fail on purpose |
+//! | `spares` | drives that wait for a member to be lost |
 //! | `examine` | a drive without a daemon |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
@@ -22,12 +24,14 @@ mod disks;
 mod drives;
 mod examine;
 mod extent;
+mod faults;
 mod groups;
 pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
 mod running;
+mod spares;
 mod start;
 mod state;
 pub mod status;
@@ -80,6 +84,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    spares: spares::Spares,
     change: tokio::sync::Mutex<()>,
 }
 
@@ -182,6 +187,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
+        spares: spares::Spares::load(&options.state_dir),
         options,
         lanes: lanes.remotes.clone(),
         memory_bytes: lanes.memory_bytes,
@@ -212,8 +218,13 @@ impl Daemon {
         if self.options.assemble {
             self.assemble_known().await;
         }
+        let keeper = tokio::spawn(Arc::clone(self).keep_spares());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
         let result = http::serve(Arc::new(api::Api(Arc::clone(self))), sockets, stop).await;
+        // Not in the middle of a change.
+        let change = self.change.lock().await;
+        keeper.abort();
+        drop(change);
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

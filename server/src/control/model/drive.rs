@@ -27,6 +27,8 @@ pub enum DriveState {
     Member,
     /// Carries a member of a group that does not run in this daemon; it may run in another, or wait to be assembled.
     Claimed,
+    /// Kept by this daemon for the loss of a member.
+    Spare,
     /// Carries something else.
     Used,
     /// Mounted or held by someone else.

@@ -8,10 +8,12 @@ mod action;
 mod disk;
 mod drive;
 mod examine;
+mod fault;
 mod group;
 mod health;
 mod plan;
 mod progress;
+mod spare;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,7 @@ pub use action::ActionDoc;
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
 pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
+pub use fault::{FaultDoc, FaultListDoc, FaultWhat, RangeDoc};
 pub use group::{
     EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LevelDoc, MemberDoc, MemberState,
     WaitDoc,
@@ -27,6 +30,7 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
+pub use spare::{SpareDoc, SpareListDoc, SpareState};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -65,6 +69,8 @@ documents! {
     DiskDoc = "warpraid.disk",
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
+    FaultListDoc = "warpraid.faults",
+    SpareListDoc = "warpraid.spares",
     ActionDoc = "warpraid.action",
     NothingDoc = "warpraid.error",
 }

@@ -53,6 +53,7 @@ impl Api {
                 ApiError::new(ErrorCode::DriveBusy, message).hint("warpraid drive fail takes it out first")
             );
         }
+        daemon.refuse_spare(&path)?;
         let doc = daemon.drive_doc(&path).await?;
         if !doc.holders.is_empty() {
             let message = format!("{shown} is in use by {}", doc.holders.join(", "));

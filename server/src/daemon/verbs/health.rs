@@ -13,8 +13,11 @@ impl Api {
         docs
     }
 
-    pub(in crate::daemon) fn problems(groups: &[GroupDoc]) -> Vec<ProblemDoc> {
+    /// What is wrong with the groups, and with what belongs to none.
+    pub(in crate::daemon) fn problems(&self, groups: &[GroupDoc]) -> Vec<ProblemDoc> {
         let mut all: Vec<ProblemDoc> = groups.iter().flat_map(|group| group.problems.clone()).collect();
+        all.extend(self.0.fault_problems());
+        all.extend(self.0.spare_problems());
         all.sort_by_key(|problem| std::cmp::Reverse(problem.health));
         all
     }
@@ -25,7 +28,7 @@ impl Api {
 
     pub(in crate::daemon) async fn status(&self) -> Answer<StatusDoc> {
         let groups = self.group_docs();
-        let problems = Self::problems(&groups);
+        let problems = self.problems(&groups);
         let daemon = DaemonDoc {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
@@ -39,7 +42,7 @@ impl Api {
 
     pub(in crate::daemon) async fn health(&self) -> Answer<HealthDoc> {
         let groups = self.group_docs();
-        let problems = Self::problems(&groups);
+        let problems = self.problems(&groups);
         let health = Self::worst(&problems);
         let summary = match problems.first() {
             None => format!("{} group{} healthy", groups.len(), if groups.len() == 1 { "" } else { "s" }),

@@ -4,5 +4,7 @@
 mod assemble;
 mod disks;
 mod drives;
+mod faults;
 mod groups;
 mod health;
+mod spares;
