@@ -43,6 +43,11 @@ pub(super) const DIRTY: IoError = IoError::new(
 impl<E: Env> Group<E> {
     /// How a range of a data column is read under the lock.
     fn way(&self, lane: &LaneView<E>, piece: &ReadPiece) -> Result<Way, IoError> {
+        if !piece.is_plain
+            && let Some(sources) = self.way_around(lane, piece.stripe, piece.index, &piece.columns)
+        {
+            return Ok(Way::Solve(sources));
+        }
         if let Some(slot) = self.direct(lane, piece.stripe, piece.index, &piece.columns) {
             return Ok(Way::Direct(slot));
         }
@@ -82,10 +87,17 @@ impl<E: Env> Group<E> {
         for step in pieces.chunks_mut(per_step) {
             let mut attempts = 0;
             while let Err(attempt) = self.read_locked_once(step).await {
-                self.start_again(attempt).await?;
+                let again = self.start_again(attempt).await;
                 attempts += 1;
-                if attempts == ATTEMPTS_MAX {
-                    return Err(GAVE_UP);
+                match again {
+                    Ok(()) if attempts < ATTEMPTS_MAX => {}
+                    // What cannot be read around an avoided member is read from it.
+                    _ if self.0.shared.avoided.any() && step.iter().any(|piece| !piece.is_plain) => {
+                        step.iter_mut().for_each(|piece| piece.is_plain = true);
+                        attempts = 0;
+                    }
+                    Ok(()) => return Err(GAVE_UP),
+                    Err(error) => return Err(error),
                 }
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::avoid::Avoided;
 use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
@@ -163,6 +164,7 @@ pub struct Shared {
     pub(super) locks: LockTable,
     pub(super) regions: Regions,
     pub(super) bad: BadBlocks,
+    pub(super) avoided: Avoided,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
     /// Per slot, the epoch counter at which its present member joined: older failure reports are about another drive.
@@ -205,6 +207,7 @@ impl Shared {
             locks: LockTable::new(),
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
+            avoided: Avoided::new(members),
             intents: config.intents.filter(|_| geometry.level() != Level::Raid0).map(Intents::new),
             cursors,
             joined: (0..members).map(|_| AtomicU64::new(0)).collect(),
