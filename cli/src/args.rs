@@ -495,6 +495,10 @@ pub(crate) struct ServeArgs {
     /// Allow `fault inject`: drives that fail on purpose, for drills; never on data you need
     #[arg(long)]
     pub(crate) allow_faults: bool,
+    /// Failed commands of a member within an hour, made good from redundancy, after which it is dropped if the group can
+    /// lose another one after that; 0: never [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(crate) error_budget: Option<u64>,
     /// How long a member that is missing at start is waited for before a spare takes its place [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) spare_wait: Option<String>,

@@ -96,6 +96,7 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
     options.drives = args.drives.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
     options.assemble = !args.no_assemble;
     options.allow_faults = args.allow_faults;
+    options.error_budget = args.error_budget.unwrap_or(options.error_budget);
     if let Some(text) = &args.spare_wait {
         options.spare_wait_missing_ns = nanoseconds(units::time(text, "wait for a missing member")?);
     }

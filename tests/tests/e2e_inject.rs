@@ -40,7 +40,9 @@ fn without_the_option_nothing_can_be_injected() {
     let drives = lab.drives("d", 3, DRIVE);
     daemon.create("tank", 5, &drives);
     daemon.run(&["fault", "inject", "tank:1", "fail"]).fails(3, &["--allow-faults"]);
-    daemon.run(&["fault", "inject", tool::text(&drives[1]), "fail", "--dry-run"]).fails(3, &["--allow-faults"]);
+    daemon
+        .run(&["fault", "inject", tool::text(&drives[1]), "fail", "--dry-run"])
+        .fails(3, &["--allow-faults"]);
     daemon.run(&["fault", "list"]).fails(3, &["--allow-faults"]);
     daemon.run(&["fault", "clear", "--all"]).fails(3, &["--allow-faults"]);
     daemon.wait("tank", "healthy");
@@ -51,7 +53,9 @@ fn a_fault_is_shown_checked_cleared_and_never_outlives_the_daemon() {
     let mut group = group("faultlife", 5, 4, &[]);
     let daemon = &group.daemon;
     let before = daemon.ok(&["fault", "inject", "tank:1", "fail", "--dry-run"]);
-    assert!(before.mentions("slot 1 of group tank") && daemon.ok(&["fault", "list"]).list("faults").is_empty());
+    assert!(
+        before.mentions("slot 1 of group tank") && daemon.ok(&["fault", "list"]).list("faults").is_empty()
+    );
     for wrong in [
         &["slow"][..],
         &["fail", "--delay-ms", "5"],

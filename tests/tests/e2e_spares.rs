@@ -60,7 +60,7 @@ fn a_spare_takes_a_failed_members_place_and_the_data_is_right() {
 #[test]
 fn ot_01_a_drive_missing_at_power_on_is_replaced_after_the_wait() {
     let lab = Lab::new("ot01");
-    let mut daemon = lab.daemon_with(&["--spare-wait", "4s", "--spare-wait-failed", "1s"]);
+    let mut daemon = lab.daemon_with(&["--spare-wait", "6s", "--spare-wait-failed", "1s"]);
     let drives = lab.drives("d", 4, DRIVE);
     let spare = lab.drive("spare", DRIVE);
     daemon.create("tank", 5, &drives);
@@ -70,7 +70,10 @@ fn ot_01_a_drive_missing_at_power_on_is_replaced_after_the_wait() {
     std::fs::remove_file(&drives[2]).unwrap();
     daemon.start_again();
     tool::wait_until("the group runs without it", PATIENCE, || daemon.runs("tank"));
-    let waiting = problem(&daemon, "group.spare.waiting").expect("status says what will happen");
+    tool::wait_until("status says what will happen", PATIENCE, || {
+        problem(&daemon, "group.spare.waiting").is_some()
+    });
+    let waiting = problem(&daemon, "group.spare.waiting").unwrap();
     assert!(waiting.text("why").contains("takes slot 2"), "{waiting:?}");
     wait_for_spare(&daemon, "tank", 2, &spare);
     daemon.wait("tank", "healthy");
@@ -90,9 +93,7 @@ fn ot_01_when_no_spare_fits_status_says_why_and_by_how_much() {
     daemon.create("tank", 5, &drives);
     daemon.wait("tank", "synced");
     let small = lab.drive("small", DRIVE - (8 << 20));
-    daemon
-        .run(&["spare", "add", tool::text(&small), "--group", "tank"])
-        .fails(2, &["too small"]);
+    daemon.run(&["spare", "add", tool::text(&small), "--group", "tank"]).fails(2, &["too small"]);
     let added = add(&daemon, &small, None);
     assert!(added.mentions("no help to group tank") && added.mentions("MiB too small"), "{added:?}");
     daemon.fail(&drives[2]);
@@ -171,7 +172,12 @@ fn a_spare_is_held_checked_and_refused_for_anything_else() {
     daemon.stop();
     std::fs::remove_file(&spare).unwrap();
     daemon.start_again();
-    tool::wait_until("the absent spare is reported", PATIENCE, || problem(&daemon, "spare.missing").is_some());
+    tool::wait_until("the absent spare is reported", PATIENCE, || {
+        problem(&daemon, "spare.missing").is_some()
+    });
     daemon.ok(&["spare", "remove", path]);
-    assert!(daemon.ok(&["spare", "list"]).list("spares").is_empty() && problem(&daemon, "spare.missing").is_none());
+    assert!(
+        daemon.ok(&["spare", "list"]).list("spares").is_empty()
+            && problem(&daemon, "spare.missing").is_none()
+    );
 }

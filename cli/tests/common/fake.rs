@@ -78,6 +78,7 @@ pub fn member(slot: u8, state: MemberState) -> MemberDoc {
         errors: ErrorCountsDoc::default(),
         why: None,
         progress: None,
+        latency: None,
     }
 }
 
@@ -225,6 +226,7 @@ pub fn drive() -> DriveDoc {
         }],
         holders: vec!["/mnt/old".into()],
         errors: ErrorCountsDoc { commands: 3 },
+        smart: None,
     }
 }
 

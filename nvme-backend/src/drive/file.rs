@@ -17,6 +17,7 @@ use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Durability, IoError, IoKind};
 
 use super::errno::of_errno;
+use super::times::{LaneTimes, Timed};
 use super::{Medium, Shared};
 use crate::lane::Lane;
 use crate::ring::{self, Finished, OpFuture, Owner, Payload, ZERO_WRITE_BYTES_MAX};
@@ -29,6 +30,7 @@ pub(crate) struct FileLane {
     lane: Lane,
     pub(super) shared: Arc<Shared>,
     fd: RawFd,
+    times: Arc<LaneTimes>,
 }
 
 impl Owner for FileLane {
@@ -57,11 +59,17 @@ const TIMED_OUT: &str = "no answer within the drive time-out";
 
 impl FileLane {
     pub(super) fn new(lane: &Lane, shared: &Arc<Shared>, fd: RawFd) -> Rc<Self> {
-        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd })
+        let times = Arc::new(LaneTimes::default());
+        shared.times.lock().push(Arc::clone(&times));
+        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, times })
     }
 
     pub(super) fn lane(&self) -> &Lane {
         &self.lane
+    }
+
+    pub(super) fn times(&self) -> &LaneTimes {
+        &self.times
     }
 
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
@@ -72,16 +80,22 @@ impl FileLane {
         self.lane.round_ns().saturating_add(self.shared.timeout_ns)
     }
 
-    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases) -> FileRead {
+    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_timed: bool) -> FileRead {
         let expect = leases_len(&into);
-        FileRead { op: ring::read(&self.lane, self.owner(), at, into, self.deadline_ns()), expect }
+        let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
+        FileRead { op, expect, since: self.timer(is_timed) }
     }
 
-    pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability) -> FileWrite {
+    fn timer(self: &Rc<Self>, is_timed: bool) -> Option<Timer> {
+        is_timed.then(|| Timer { drive: Rc::clone(self), began_ns: self.lane.round_ns() })
+    }
+
+    pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability, is_timed: bool) -> FileWrite {
         let expect = segs_len(&from);
         let fua = how == Durability::Fua;
         let op = ring::write(&self.lane, self.owner(), at, from, fua, self.deadline_ns());
-        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false }
+        let began_ns = is_timed.then(|| self.lane.round_ns());
+        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false, began_ns }
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
@@ -172,10 +186,17 @@ struct ZeroStep {
     mode: Option<i32>,
 }
 
+/// When a command began, and where its time is counted.
+struct Timer {
+    drive: Rc<FileLane>,
+    began_ns: u64,
+}
+
 /// A read in flight.
 pub(crate) struct FileRead {
     op: OpFuture,
     expect: u64,
+    since: Option<Timer>,
 }
 
 impl Future for FileRead {
@@ -191,7 +212,12 @@ impl Future for FileRead {
             Finished::Done(..) => unreachable!("a read hands its leases back"),
         };
         let result = match u64::try_from(result) {
-            Ok(got) if got == self.expect => Ok(()),
+            Ok(got) if got == self.expect => {
+                if let Some(Timer { drive, began_ns }) = &self.since {
+                    drive.times.note(Timed::Read, drive.lane.round_ns().saturating_sub(*began_ns));
+                }
+                Ok(())
+            }
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
             Err(_) => Err(of_errno(-result, "read")),
         };
@@ -208,6 +234,8 @@ pub(crate) struct FileWrite {
     expect: u64,
     /// A short write to a file was continued once.
     continued: bool,
+    /// Since when it is timed, if it is.
+    began_ns: Option<u64>,
 }
 
 /// What is left of `segs` after their first `skip` bytes.
@@ -239,7 +267,13 @@ impl Future for FileWrite {
                 Finished::Done(..) => unreachable!("a write hands its segments back"),
             };
             let wrote = match u64::try_from(result) {
-                Ok(wrote) if wrote == self.expect => return Poll::Ready(Ok(())),
+                Ok(wrote) if wrote == self.expect => {
+                    if let Some(began_ns) = self.began_ns {
+                        let took_ns = self.drive.lane.round_ns().saturating_sub(began_ns);
+                        self.drive.times.note(Timed::Write, took_ns);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
                 Ok(wrote) => wrote,
                 Err(_) => return Poll::Ready(Err(of_errno(-result, "write"))),
             };
@@ -250,8 +284,8 @@ impl Future for FileWrite {
             }
             // A regular file may stop short at a limit or a signal; the rest then says why.
             let (at, how) = (self.at + wrote, self.how);
-            let next = self.drive.write(at, rest(&segs, wrote), how);
-            *self = FileWrite { continued: true, ..next };
+            let next = self.drive.write(at, rest(&segs, wrote), how, false);
+            *self = FileWrite { continued: true, began_ns: self.began_ns, ..next };
         }
     }
 }

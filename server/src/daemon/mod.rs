@@ -12,6 +12,7 @@
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `faults` | drives that fail on purpose |
+//! | `sick` | members that are slow or fail too often |
 //! | `spares` | drives that wait for a member to be lost |
 //! | `examine` | a drive without a daemon |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
@@ -31,6 +32,7 @@ mod jobs;
 mod lane_ops;
 mod look;
 mod running;
+mod sick;
 mod spares;
 mod start;
 mod state;
@@ -85,6 +87,7 @@ pub struct Daemon {
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
     spares: spares::Spares,
+    sick: sick::Sick,
     change: tokio::sync::Mutex<()>,
 }
 
@@ -188,6 +191,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         host: Arc::clone(&host),
         state,
         spares: spares::Spares::load(&options.state_dir),
+        sick: sick::Sick::default(),
         options,
         lanes: lanes.remotes.clone(),
         memory_bytes: lanes.memory_bytes,
@@ -219,11 +223,13 @@ impl Daemon {
             self.assemble_known().await;
         }
         let keeper = tokio::spawn(Arc::clone(self).keep_spares());
+        let watcher = tokio::spawn(Arc::clone(self).keep_watch());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
         let result = http::serve(Arc::new(api::Api(Arc::clone(self))), sockets, stop).await;
         // Not in the middle of a change.
         let change = self.change.lock().await;
         keeper.abort();
+        watcher.abort();
         drop(change);
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {

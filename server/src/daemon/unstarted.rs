@@ -59,6 +59,7 @@ fn member_docs(ours: &Ours, looked: &[Looked]) -> Vec<MemberDoc> {
                 errors: ErrorCountsDoc::default(),
                 why,
                 progress: None,
+                latency: None,
             }
         })
         .collect()

@@ -50,6 +50,29 @@ pub struct SignatureDoc {
     pub uuid: Option<String>,
 }
 
+/// What a drive says of its own health (NVMe's SMART log).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SmartDoc {
+    /// What it warns of, in words; empty: nothing.
+    pub warnings: Vec<String>,
+    /// Temperature in degrees Celsius.
+    pub temperature_c: i32,
+    /// Spare capacity left, percent.
+    pub spare_percent: u8,
+    /// The drive warns below this, percent.
+    pub spare_threshold_percent: u8,
+    /// Life used by the maker's estimate, percent; may exceed 100.
+    pub used_percent: u8,
+    /// Bytes written over its life.
+    pub written_bytes: u64,
+    /// Hours powered on.
+    pub power_on_hours: u64,
+    /// Times it lost power without notice.
+    pub unsafe_shutdowns: u64,
+    /// Blocks it could not store or give back.
+    pub media_errors: u64,
+}
+
 /// A drive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DriveDoc {
@@ -83,6 +106,8 @@ pub struct DriveDoc {
     pub holders: Vec<String>,
     /// Errors since the daemon started.
     pub errors: ErrorCountsDoc,
+    /// What it says of its own health; none: it was not asked, or has nothing to say.
+    pub smart: Option<SmartDoc>,
 }
 
 /// Drives.

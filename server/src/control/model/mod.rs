@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 
 pub use action::ActionDoc;
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
-pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
+pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc, SmartDoc};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
 pub use fault::{FaultDoc, FaultListDoc, FaultWhat, RangeDoc};
 pub use group::{
-    EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LevelDoc, MemberDoc, MemberState,
-    WaitDoc,
+    EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LatencyDoc, LevelDoc, MemberDoc,
+    MemberState, WaitDoc,
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
