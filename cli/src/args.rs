@@ -75,6 +75,20 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
+    /// Print the manual page of a verb, or write all of them into a folder
+    #[command(
+        after_help = "Example:\n  warpraid man group create | man -l -\n  warpraid man --dir /usr/share/man/man1"
+    )]
+    Man(ManArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write every page into this folder, one file a verb
+    #[arg(long, value_name = "DIR", conflicts_with = "verb")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The verb, e.g. `group create` [default: the page of warpraid itself]
+    pub(crate) verb: Vec<String>,
 }
 
 /// For verbs that write.
@@ -350,6 +364,9 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Change settings of a group
+    #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
+    Set(crate::group_set::SetArgs),
     /// Wait until a group is in a state
     #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
     Wait {
@@ -375,6 +392,9 @@ pub(crate) struct AssembleArgs {
     /// Every group found
     #[arg(long)]
     pub(crate) all: bool,
+    /// Of a history that was split, go on with the side of this member (uuid, path or serial); the others stay untouched
+    #[arg(long, value_name = "MEMBER", conflicts_with = "all")]
+    pub(crate) keep: Option<String>,
     /// Start although members are missing, or dirty and degraded: some blocks may be wrong, and the group is marked for ever
     #[arg(long)]
     pub(crate) force: bool,

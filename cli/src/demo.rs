@@ -10,11 +10,14 @@ mod report;
 mod story;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 
 use report::Report;
+use server::control::model::DemoDoc;
+use server::control::{ApiError, ErrorCode};
+
+use crate::output::{Ended, Output};
 
 /// Arguments of `demo`.
 #[derive(Args, Debug)]
@@ -27,14 +30,17 @@ pub(crate) struct DemoArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// Runs the demo.
-pub(crate) fn run(args: &DemoArgs) -> ExitCode {
-    let mut report = Report::new();
-    match story::tell(args, &mut report) {
-        Ok(()) => ExitCode::SUCCESS,
+/// Runs the demo. What it does is told on stdout, or on stderr where stdout is for the one envelope.
+pub(crate) fn run(args: &DemoArgs, output: &Output) -> Ended {
+    let mut report = Report::new(output.is_json());
+    match story::tell(args, &mut report, output) {
+        Ok(done) => {
+            // The story has told it all to people.
+            output.local(done.into(), |_: &DemoDoc| String::new())
+        }
         Err(failure) => {
-            report.failed(&failure);
-            ExitCode::FAILURE
+            report.failed();
+            Err(ApiError::new(ErrorCode::DemoFailed, format!("warpraid demo failed: {failure}")).into())
         }
     }
 }

@@ -74,7 +74,8 @@ fn role(drive: &DriveDoc) -> String {
         DriveState::Used => {
             drive.signatures.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>().join(", ")
         }
-        DriveState::Free | DriveState::Spare | DriveState::Failed => String::new(),
+        DriveState::Free | DriveState::Spare => String::new(),
+        DriveState::Failed | DriveState::NotPermitted => drive.why.clone().unwrap_or_default(),
     }
 }
 

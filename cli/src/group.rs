@@ -69,6 +69,7 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
         }
+        GroupVerb::Set(args) => crate::group_set::run(args, client, output),
         GroupVerb::Wait { group, what, timeout } => {
             names::group_ref(group)?;
             wait(group, *what, timeout.as_deref(), client, output)
@@ -125,6 +126,7 @@ fn assemble(args: &AssembleArgs, client: &Client, output: &Output) -> Ended {
         group: group.clone(),
         all: args.all,
         drives,
+        keep: args.keep.as_deref().map(units::drive).transpose()?,
         force: args.force,
         expect_uuid: args.expect_uuid.clone(),
         yes: args.writes.yes,
@@ -276,6 +278,16 @@ fn show(group: &GroupDoc) -> String {
         ),
         ("block size", group.block_size_bytes.to_string()),
         ("capacity", format!("{}, {} free", human(group.capacity_bytes), human(group.free_bytes))),
+        (
+            "raw",
+            format!(
+                "{} = {} capacity + {} parity or copies + {} metadata and unused",
+                human(group.raw_bytes),
+                human(group.capacity_bytes),
+                human(group.parity_bytes),
+                human(group.metadata_bytes)
+            ),
+        ),
         ("disks", group.disks.join(", ")),
         ("epoch", format!("{} {}", group.epoch.counter, group.epoch.id)),
         ("journal", word(&group.journal)),

@@ -5,12 +5,15 @@
 
 mod args;
 mod client;
+mod complete;
 mod confirm;
 mod demo;
 mod disk;
 mod drive;
 mod fault;
 mod group;
+mod group_set;
+mod man;
 mod output;
 mod render;
 mod spare;
@@ -20,7 +23,7 @@ mod units;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use server::control::{ApiError, ErrorCode};
 
 use crate::args::{Cli, Command};
@@ -28,6 +31,7 @@ use crate::client::Client;
 use crate::output::{Ended, Format, Output};
 
 fn main() -> ExitCode {
+    complete::answer_shell();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -43,12 +47,9 @@ fn run(cli: &Cli, output: &Output) -> Ended {
     match &cli.command {
         Command::Serve(args) => system::serve(args, cli.socket.clone()),
         Command::Examine(args) => system::examine(args, output),
-        Command::Demo(args) => Ok(demo::run(args)),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "warpraid", &mut script);
-            output.text(&String::from_utf8_lossy(&script))
-        }
+        Command::Demo(args) => demo::run(args, output),
+        Command::Completions { shell } => output.text(&complete::script(&shell.to_string())?),
+        Command::Man(args) => man::run(args, output),
         command => {
             let client = Client::new(cli.socket.clone())?;
             match command {
@@ -97,6 +98,8 @@ fn wants_json(args: impl Iterator<Item = String>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

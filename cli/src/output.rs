@@ -55,7 +55,7 @@ impl Failure {
 pub(crate) type Ended = Result<ExitCode, Failure>;
 
 /// Where results go.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
 }
@@ -63,6 +63,11 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new(format: Format) -> Self {
         Self { format }
+    }
+
+    /// Whether stdout is for one envelope.
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
     }
 
     /// Whether a person can be asked: words for people, and a terminal on both sides.

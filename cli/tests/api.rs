@@ -118,6 +118,7 @@ fn nonsense_is_answered_in_the_envelope_and_the_daemon_lives_on() {
         ("POST", "/v1/groups:assemble", "", 400, "request.invalid"),
         ("POST", "/v1/groups:assemble", r#"{"group":"tank","all":true}"#, 400, "request.invalid"),
         ("POST", "/v1/disks", r#"{"group":"tank","name":"a","size_bytes":-1}"#, 400, "request.invalid"),
+        ("POST", "/v1/groups/tank/set", "{}", 400, "group.setting.invalid"),
         ("GET", "/v1/groups/tank/wait", "", 400, "request.invalid"),
         ("GET", "/v1/groups/tank/wait?for=ever", "", 400, "request.invalid"),
         ("GET", "/v1/groups/%ff%fe", "", 400, "request.invalid"),

@@ -52,7 +52,7 @@ fn what_is_typed_is_what_is_asked_for() {
     );
     assert_eq!(
         asked("group assemble --all d0 --force --yes --expect-uuid u"),
-        "group assemble all GroupAssemble { group: None, all: true, drives: [\"d0\"], force: true, \
+        "group assemble all GroupAssemble { group: None, all: true, drives: [\"d0\"], keep: None, force: true, \
         expect_uuid: Some(\"u\"), yes: true, dry_run: false }"
     );
     assert_eq!(
@@ -315,10 +315,48 @@ fn completions_for_every_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let output = common::run(nowhere, &format!("completions {shell}"));
         assert_eq!(code(&output), 0);
-        for word in ["warpraid", "undelete", "expose", "expect-uuid"] {
-            assert!(stdout(&output).contains(word), "{shell}: {word}");
-        }
+        assert!(stdout(&output).contains("WARPRAID_COMPLETE"), "{shell}: {}", stdout(&output));
     }
+}
+
+/// What a shell is offered for the last of these words; it asks as the script of `completions bash` does.
+fn offered(socket: &std::path::Path, words: &[&str]) -> Vec<String> {
+    let output = common::command(socket)
+        .env("WARPRAID_COMPLETE", "bash")
+        .env("_CLAP_IFS", "\n")
+        .env("_CLAP_COMPLETE_INDEX", words.len().to_string())
+        .env("_CLAP_COMPLETE_COMP_TYPE", "9")
+        .env("_CLAP_COMPLETE_SPACE", "true")
+        .args(["--", "warpraid"])
+        .args(words)
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    stdout(&output).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn names_complete_as_the_daemon_knows_them() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket();
+    let offers = |words: &[&str], name: &str| {
+        let found = offered(&socket, words);
+        assert!(found.iter().any(|one| one == name), "{words:?}: {found:?}");
+    };
+    offers(&["group", "show", ""], "tank");
+    offers(&["group", "replace", "ta"], "tank");
+    offers(&["disk", "show", ""], "tank/home");
+    offers(&["disk", "create", ""], "tank/");
+    offers(&["drive", "wipe", "/dev/nv"], "/dev/nvme3n1");
+    offers(&["group", "replace", "tank", "--slot", "1", "/dev/nv"], "/dev/nvme3n1");
+}
+
+#[test]
+fn verbs_complete_without_a_daemon_and_no_name_is_made_up() {
+    let nowhere = std::path::Path::new("/nonexistent/socket");
+    assert_eq!(offered(nowhere, &["group", "undel"]), ["undelete"]);
+    let flags = offered(nowhere, &["group", "show", "-"]);
+    assert!(flags.iter().all(|flag| flag.starts_with('-')) && !flags.is_empty(), "{flags:?}");
 }
 
 #[test]

@@ -9,5 +9,6 @@ pub mod membership;
 pub mod names;
 pub mod parity;
 pub mod ports;
+mod sync;
 pub mod units;
 pub mod view;

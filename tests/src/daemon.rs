@@ -72,8 +72,18 @@ impl Daemon {
     /// Resident memory in bytes.
     #[must_use]
     pub fn resident_bytes(&self) -> u64 {
+        self.memory_bytes("VmRSS:")
+    }
+
+    /// The most resident memory it ever had, in bytes.
+    #[must_use]
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.memory_bytes("VmHWM:")
+    }
+
+    fn memory_bytes(&self, what: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+        let line = status.lines().find(|line| line.starts_with(what)).expect("the kernel tells");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") * 1024
     }
 

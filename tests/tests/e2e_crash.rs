@@ -1,14 +1,19 @@
 //! The daemon dies without a good-bye: everything acknowledged and flushed is there when it comes back.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use raid_core::format::extension::{COPY_BYTES, Extension};
 use stamps::load::Failure;
 use warpraid_tests::check::{LEVELS, assert_redundant};
-use warpraid_tests::daemon::Export;
+use warpraid_tests::daemon::{Export, PATIENCE};
+use warpraid_tests::tool::wait_until;
 use warpraid_tests::{Daemon, Lab, Stamped};
 
 const DRIVE: u64 = 64 << 20;
+/// Extension areas of drives this small lie in their first bytes.
+const HEAD: usize = 2 << 20;
 
 /// Kills the daemon in the middle of load on two connections, starts it again and brings the group up from `drives`.
 fn kill_under_load(
@@ -159,6 +164,57 @@ fn sl_09_dirty_and_degraded_parity_refuses_to_start_and_force_marks_it_for_ever(
     daemon.ok(&["group", "stop", "tank"]);
     daemon.assemble("tank", rest, &[]).data();
     assert!(daemon.group("tank").at("forced").0 == true, "the mark stays");
+}
+
+/// Whether the member says that nothing was written since everything was flushed, by its newest extension copy.
+fn is_quiet(drive: &Path) -> bool {
+    let bytes = std::fs::read(drive).unwrap();
+    let copies =
+        bytes[..4 << 20].windows(COPY_BYTES).step_by(4096).filter_map(|at| Extension::decode(at).ok());
+    copies.max_by_key(|copy| copy.sequence).expect("a member").marks.quiet
+}
+
+fn starts_by_itself_when_idle(level: u32, width: usize, lost: usize) {
+    let lab = Lab::new(&format!("idle{level}"));
+    let drives = lab.drives("d", width, DRIVE);
+    let mut daemon = lab.daemon_with(&["--no-assemble"]);
+    daemon.create("tank", level, &drives);
+    daemon.disk("tank/disk", "24M");
+    let export = daemon.expose("tank/disk");
+    let stamped = Stamped::new(1, export.size_bytes, 512);
+    stamped.fill(&export);
+    daemon.wait("tank", "synced");
+    drives[..lost].iter().for_each(|drive| drop(daemon.fail(drive)));
+    stamped.some(&export, 2, 300);
+    let rest = &drives[lost..];
+    for round in 0..2 {
+        wait_until("the group is quiet", PATIENCE, || rest.iter().all(|drive| is_quiet(drive)));
+        daemon.kill();
+        daemon.start_again();
+        daemon.assemble("tank", rest, &[]).data();
+        assert_eq!(daemon.group("tank").text("state"), "degraded");
+        assert!(daemon.group("tank").at("forced").0 != true, "nobody forced it");
+        let export = daemon.expose("tank/disk");
+        // Quiet means flushed: what was acknowledged is there, flushed by the client or not.
+        stamped.verify(&export);
+        stamped.some(&export, 10 + round, 200);
+    }
+    // Written a moment ago: a write may be torn.
+    assert!(!rest.iter().any(|drive| is_quiet(drive)));
+    daemon.kill();
+    daemon.start_again();
+    assert_eq!(daemon.assemble("tank", rest, &[]).envelope.text("error.code"), "group.dirty.degraded");
+}
+
+/// A degraded parity group that idles starts by itself after a kill -9, and so it does again; one that was being written
+/// asks.
+#[test]
+fn sl_09_kill_9_of_an_idle_degraded_parity_group_needs_no_force() {
+    std::thread::scope(|scope| {
+        for (level, width, lost) in [(5, 4, 1), (6, 5, 2)] {
+            scope.spawn(move || starts_by_itself_when_idle(level, width, lost));
+        }
+    });
 }
 
 /// The same crash with all members present starts by itself and is resynced.

@@ -188,6 +188,11 @@ fn ad_03_another_user_is_refused_by_every_verb_that_changes_something() {
     for verb in [
         vec!["drive", "fail", text(&drives[0])],
         vec!["group", "create", "x", "--level", "5", "--yes", "a", "b", "c"],
+        vec!["drive", "wipe", text(&drives[0]), "--yes", "--expect-uuid", &uuid],
+        vec!["group", "assemble", "tank"],
+        vec!["group", "assemble", "--all"],
+        vec!["group", "undelete", "tank"],
+        vec!["disk", "unexpose", "tank/disk"],
         vec!["group", "stop", "tank"],
         vec!["group", "delete", "tank", "--yes", "--expect-uuid", &uuid],
         vec!["group", "replace", "tank", "--slot", "0", text(&drives[0])],

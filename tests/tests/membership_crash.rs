@@ -5,7 +5,7 @@ mod membership_world;
 
 use std::collections::BTreeSet;
 
-use membership_world::{Image, World, handles, waited};
+use membership_world::{Image, World, every_crash, handles, waited};
 use raid_core::geometry::Level;
 use raid_core::membership::{
     Decision, Observation, PlannedState, Policy, Refusal, StartParts, decide, delete, prepare_member, start,
@@ -13,36 +13,6 @@ use raid_core::membership::{
 };
 use raid_core::ports::Env;
 use raid_core::units::{Slot, Uuid};
-
-/// Looks at every state a crash can leave: after each event, each write in flight gone, whole, or torn at a sector.
-fn every_crash(world: &World, before: &[Image], mut check: impl FnMut(&World, &str)) -> usize {
-    let events = world.recorded();
-    let mut seen = 0;
-    let mut known: BTreeSet<Vec<u64>> = BTreeSet::new();
-    for cut in 0..=events {
-        for torn in [1, 8, 31] {
-            for images in world.crash_images(before, cut, torn) {
-                if !known.insert(images.iter().map(digest).collect()) {
-                    continue;
-                }
-                world.set_images(&images);
-                check(world, &format!("after {cut} of {events} events, torn at {torn}"));
-                seen += 1;
-            }
-        }
-    }
-    seen
-}
-
-fn digest(image: &Image) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for (number, sector) in image {
-        for byte in number.to_le_bytes().iter().chain(sector) {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-    hash
-}
 
 /// Devices that a start would use as in sync.
 fn in_sync(decision: &Decision, context: &str) -> Vec<bool> {

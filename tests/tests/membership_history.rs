@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use membership_world::{TestEnv, World, forced, handles, shapes, subsets, waited};
 use raid_core::geometry::Level;
 use raid_core::membership::{
-    Decision, Doubt, Observation, PlannedState, Policy, Refusal, StartParts, decide, next_epoch,
-    prepare_member, publish, start, store_cursor,
+    Decision, Doubt, GroupMeta, Mark, Observation, PlannedState, Policy, Refusal, StartParts, decide,
+    next_epoch, prepare_member, publish, start, store_cursor,
 };
 use raid_core::ports::{Env, IoKind};
 use raid_core::units::{Slot, Uuid};
@@ -41,12 +41,15 @@ fn mark_intent(world: &World, parts: &StartParts, dirty: bool) {
     }
 }
 
-/// A write that every in-sync member takes.
-fn write(world: &World, parts: &StartParts, version: u64) {
-    mark_intent(world, parts, true);
+/// A write that every in-sync member takes, after all took the dirty mark.
+fn write(world: &World, parts: StartParts, version: u64) -> StartParts {
+    let (parts, failed) = world.mark(parts, Mark::Dirty);
+    assert!(failed.is_empty());
+    mark_intent(world, &parts, true);
     for slot in parts.view.slots().filter(|slot| parts.view.member(*slot).is_in_sync()) {
-        write_version(world, parts, slot, version);
+        write_version(world, &parts, slot, version);
     }
+    parts
 }
 
 fn run_alone(world: &World, group: Uuid, drives: &[usize], policy: Policy) {
@@ -163,7 +166,7 @@ fn sl_02_one_order(level: Level, n: usize, order: &[usize]) {
     let mut parts = world.start(group, &all, Policy::default());
     let data_start = parts.view.members[0].layout.data_start.0;
     let mut acknowledged = 1;
-    write(&world, &parts, acknowledged);
+    parts = write(&world, parts, acknowledged);
     for &slot in order {
         let slot = Slot(u8::try_from(slot).unwrap());
         let left = |lost: Slot| parts.view.member(lost).is_in_sync() && lost != slot;
@@ -181,7 +184,7 @@ fn sl_02_one_order(level: Level, n: usize, order: &[usize]) {
         assert!(failed.is_empty());
         parts = next;
         acknowledged += 1;
-        write(&world, &parts, acknowledged);
+        parts = write(&world, parts, acknowledged);
     }
     drop(parts);
     let everything = world.observe(&all);
@@ -243,8 +246,7 @@ fn sl_09_dirty_and_degraded_refuses_and_force_marks_the_group_for_ever() {
         let group = world.create(level, n, true);
         let all: Vec<usize> = (0..n).collect();
         let parts = world.start(group, &all, Policy::default());
-        write(&world, &parts, 1);
-        drop(parts);
+        drop(write(&world, parts, 1));
         let present: Vec<usize> = (1..n).collect();
         let decision = world.decide(group, &present, waited());
         let Decision::Refuse(refusal @ Refusal::DirtyAndDegraded { missing, dirty_regions: Some(1) }) =
@@ -314,11 +316,10 @@ fn m4_of_raid_10_another_pair_decides() {
     let world = World::new(28, 4);
     let group = world.create(Level::Raid10, 4, true);
     let parts = world.start(group, &[0, 1, 2, 3], Policy::default());
-    write(&world, &parts, 1);
+    let parts = write(&world, parts, 1);
     // Slot 0 is dropped, 1, 2 and 3 go on.
     let (parts, _) = world.drop_member(parts, Slot(0));
-    write(&world, &parts, 2);
-    drop(parts);
+    drop(write(&world, parts, 2));
     // 0 comes back with the other pair, its own twin is absent: the other pair knows better.
     let observed = world.observe(&[0, 2, 3]);
     let decision = decide(group, &observed, None, forced());
@@ -387,6 +388,9 @@ struct Life {
     /// A host without memory of its groups. A clean mark would let half of a mirror start alone there (M4), so such a
     /// life has no clean stop.
     has_witness: bool,
+    /// An older state of a drive, and the epoch it knows.
+    old: Option<(usize, membership_world::Image, u64)>,
+    rolled_back: u32,
 }
 
 impl Life {
@@ -406,6 +410,8 @@ impl Life {
             has_witness,
             data_start,
             starts: 0,
+            old: None,
+            rolled_back: 0,
         }
     }
 
@@ -419,56 +425,111 @@ impl Life {
         version_of(&self.world, drive, self.data_start)
     }
 
+    fn can_serve(parts: &StartParts) -> bool {
+        parts.geometry.is_readable(|slot| parts.view.member(slot).is_in_sync())
+    }
+
+    /// A mark round in which the power may go; `None` then.
+    fn mark(&mut self, parts: StartParts, mark: Mark) -> Option<StartParts> {
+        let power =
+            (self.random(4) == 0).then(|| u64::try_from(self.random(2 * parts.view.members.len())).unwrap());
+        self.world.env.recorder.power.set(power);
+        let (parts, failed) = self.world.mark(parts, mark);
+        self.world.env.recorder.power.set(None);
+        failed.is_empty().then_some(parts)
+    }
+
     fn write_acknowledged(&mut self) {
-        let Some(parts) = &self.running else { return };
-        if !parts.geometry.is_readable(|slot| parts.view.member(slot).is_in_sync()) {
-            return;
-        }
-        write(&self.world, parts, self.next);
+        let Some(parts) = self.running.take_if(|parts| Self::can_serve(parts)) else { return };
+        let Some(parts) = self.mark(parts, Mark::Dirty) else { return };
+        let parts = write(&self.world, parts, self.next);
         self.acknowledged = self.next;
         self.next += 1;
         if parts.view.is_complete() && self.random(2) == 0 {
-            mark_intent(&self.world, parts, false);
+            mark_intent(&self.world, &parts, false);
         }
+        self.running = Some(parts);
+    }
+
+    /// Between two writes: a degraded parity group says that it is quiet, any other seals its epoch.
+    fn idle(&mut self) {
+        let Some(parts) = self.running.take_if(|parts| Self::can_serve(parts)) else { return };
+        let is_for_quiet = self.level.parities() > 0 && !parts.view.is_complete();
+        self.running = self.mark(parts, if is_for_quiet { Mark::Quiet } else { Mark::Sealed });
     }
 
     /// A write that reaches some members, then the power goes.
     fn crash_in_a_write(&mut self) {
-        let Some(parts) = self.running.take() else { return };
-        if parts.geometry.is_readable(|slot| parts.view.member(slot).is_in_sync()) {
-            mark_intent(&self.world, &parts, true);
-            for slot in parts.view.slots().filter(|slot| parts.view.member(*slot).is_in_sync()) {
-                if self.random(2) == 0 {
-                    write_version(&self.world, &parts, slot, self.next);
-                }
+        let Some(parts) = self.running.take_if(|parts| Self::can_serve(parts)) else { return };
+        let Some(parts) = self.mark(parts, Mark::Dirty) else { return };
+        mark_intent(&self.world, &parts, true);
+        for slot in parts.view.slots().filter(|slot| parts.view.member(*slot).is_in_sync()) {
+            if self.random(2) == 0 {
+                write_version(&self.world, &parts, slot, self.next);
             }
-            self.next += 1;
         }
+        self.next += 1;
     }
 
-    /// A member fails in a write; the power may go anywhere in the drop.
+    /// A member fails in a write, before or after it took the dirty mark; the power may go anywhere in the drop, and then
+    /// any part of the write is lost.
     fn drop_one(&mut self) {
-        let Some(parts) = self.running.take() else { return };
+        let Some(mut parts) = self.running.take() else { return };
         let slot = Slot(u8::try_from(self.random(parts.view.members.len())).unwrap());
         let left = |other: Slot| parts.view.member(other).is_in_sync() && other != slot;
         if parts.view.member(slot).is_missing() || !parts.geometry.is_readable(left) {
             self.running = Some(parts);
             return;
         }
-        mark_intent(&self.world, &parts, true);
+        let others: Vec<Slot> = parts.view.slots().filter(|other| left(*other)).collect();
         let version = self.next;
         self.next += 1;
-        for other in parts.view.slots().filter(|other| left(*other)) {
-            write_version(&self.world, &parts, other, version);
+        if self.random(2) == 0 {
+            parts.view.members[slot.index()].state = MemberState::Missing { why: Some(IoKind::Gone) };
         }
+        let (parts, failed) = self.world.mark(parts, Mark::Dirty);
+        assert!(failed.is_empty());
+        mark_intent(&self.world, &parts, true);
         let power =
             (self.random(3) == 0).then(|| u64::try_from(self.random(2 * parts.view.members.len())).unwrap());
+        for other in others {
+            if power.is_none() || self.random(3) > 0 {
+                write_version(&self.world, &parts, other, version);
+            }
+        }
         self.world.env.recorder.power.set(power);
         let (parts, failed) = self.world.drop_member(parts, slot);
         self.world.env.recorder.power.set(None);
-        if failed.is_empty() {
+        if failed.is_empty() && power.is_none() {
             self.acknowledged = version;
             self.running = Some(parts);
+        }
+    }
+
+    /// Keeps the state of a drive, for [`Life::roll_back`].
+    fn keep_old(&mut self) {
+        let drive = self.random(self.drives);
+        if let Observation::Ours(ours) = &self.world.observe(&[drive])[0].what {
+            self.old = Some((drive, self.world.drive(drive).image(), ours.copy.epoch().counter));
+        }
+    }
+
+    /// While the group is down, an older state of a drive comes back. Recognised only if all others know that its member had
+    /// taken a later epoch.
+    fn roll_back(&mut self) {
+        if self.running.is_some() || self.random(2) == 0 {
+            return;
+        }
+        let Some((drive, image, epoch)) = self.old.clone() else { return };
+        let others: Vec<usize> = (0..self.drives).filter(|other| *other != drive).collect();
+        let knows = |seen: &raid_core::membership::Observed| match &seen.what {
+            Observation::Ours(ours) => ours.copy.sealed_at > epoch,
+            _ => true,
+        };
+        if self.has_witness && self.world.observe(&others).iter().all(knows) {
+            self.world.drive(drive).set_image(image);
+            self.old = None;
+            self.rolled_back += 1;
         }
     }
 
@@ -567,26 +628,31 @@ async fn publish_next(env: &TestEnv, parts: &mut StartParts) {
 
 #[test]
 fn p3_no_random_life_lets_a_stale_member_win() {
-    let mut starts = 0;
+    let (mut starts, mut rolled_back) = (0, 0);
     for (level, n) in shapes().into_iter().filter(|(level, _)| level.is_redundant()) {
         for seed in 0..12 {
             let mut life = Life::new(seed * 1000 + u64::from(level.number()), level, n, seed % 3 > 0);
             for _ in 0..60 {
-                match life.random(8) {
+                match life.random(10) {
                     0 | 1 => life.write_acknowledged(),
                     2 => life.crash_in_a_write(),
                     3 => life.drop_one(),
                     4 => life.replace_one(),
                     5 => life.finish_rebuild(),
                     6 => life.stop(),
+                    7 => life.idle(),
+                    8 => life.keep_old(),
                     _ => {}
                 }
+                life.roll_back();
                 life.restart();
             }
             starts += life.starts;
+            rolled_back += life.rolled_back;
         }
     }
     assert!(starts > 500, "the lives hardly ever restart ({starts}): the test proves little");
+    assert!(rolled_back > 50, "hardly ever an old state of a drive ({rolled_back}): the test proves little");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use membership_world::{MIB, World, handles, shapes, waited};
 use raid_core::format::superblock::Superblock;
 use raid_core::geometry::Level;
-use raid_core::membership::{Decision, Doubt, GroupMeta, Observation, Policy, Refusal, StartParts};
+use raid_core::membership::{Decision, Doubt, GroupMeta, Mark, Observation, Policy, Refusal, StartParts};
 use raid_core::ports::Drive;
 use raid_core::units::{BlockSize, Slot};
 
@@ -86,10 +86,12 @@ fn groups_on_4kn_drives_go_round() {
 fn a_crash_is_dirty_and_a_resync_that_ended_is_not_asked_for_again() {
     let world = World::new(3, 3);
     let group = world.create(Level::Raid5, 3, false);
+    drop(world.start(group, &[0, 1, 2], Policy::default()));
     let parts = world.start(group, &[0, 1, 2], Policy::default());
-    drop(parts);
+    assert_eq!(parts.doubt, Doubt::Unsynced, "nothing was written since the start");
+    drop(world.mark(parts, Mark::Dirty));
     let parts = world.start(group, &[0, 1, 2], Policy::default());
-    assert_eq!(parts.doubt, Doubt::Torn, "no stop, no clean mark");
+    assert_eq!(parts.doubt, Doubt::Torn, "no stop, no clean mark, and a write may have begun");
     // A stop in the middle of the resync keeps the doubt.
     world.run(|env| async move {
         let drives = handles(&env, &parts.view);

@@ -14,7 +14,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
+use server::control::{ApiError, ErrorCode};
+
 use super::report::{Failure, Report};
+use crate::output::Output;
 
 /// Long enough for a loaded machine: a time-out, not an expectation.
 const START: Duration = Duration::from_secs(60);
@@ -45,7 +48,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Makes a folder in `parent`, starts a daemon in it, and waits until it answers.
-    pub(super) fn start(parent: &Path) -> Result<Self, Failure> {
+    pub(super) fn start(parent: &Path, output: Output) -> Result<Self, Failure> {
         let folder = tempfile::Builder::new()
             .prefix("warpraid-demo-")
             .tempdir_in(parent)
@@ -53,7 +56,7 @@ impl Daemon {
         let binary = std::env::current_exe().map_err(|error| format!("where this program lies: {error}"))?;
         let path = folder.path().to_owned();
         let cleanup = Arc::new(Mutex::new(Some(Cleanup { child: None, folder: Some(folder) })));
-        clean_up_on_signal(cleanup.clone())?;
+        clean_up_on_signal(cleanup.clone(), output)?;
         let log =
             File::create(path.join("daemon.log")).map_err(|error| format!("the daemon's log: {error}"))?;
         let child = Command::new(&binary)
@@ -176,7 +179,7 @@ impl Drop for Daemon {
 }
 
 /// From now on Ctrl-C and SIGTERM clean up and end the process.
-fn clean_up_on_signal(cleanup: Arc<Mutex<Option<Cleanup>>>) -> Result<(), Failure> {
+fn clean_up_on_signal(cleanup: Arc<Mutex<Option<Cleanup>>>, output: Output) -> Result<(), Failure> {
     let failed = |error| format!("waiting for Ctrl-C: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let (mut interrupt, mut terminate) = {
@@ -190,10 +193,18 @@ fn clean_up_on_signal(cleanup: Arc<Mutex<Option<Cleanup>>>) -> Result<(), Failur
                 _ = terminate.recv() => 143,
             }
         });
-        if let Ok(mut cleanup) = cleanup.lock() {
+        // Held to the end: the story, whose daemon is gone now, waits here instead of telling a failure of its own.
+        let mut held = cleanup.lock();
+        if let Ok(cleanup) = &mut held {
             drop(cleanup.take());
         }
-        eprintln!("\nstopped; the daemon and the folder are gone");
+        let stopped = "stopped; the daemon and the folder are gone";
+        if output.is_json() {
+            // The exit code is the signal's, as a shell expects it.
+            let _failed = output.failed(ApiError::new(ErrorCode::DemoFailed, stopped));
+        } else {
+            eprintln!("\n{stopped}");
+        }
         std::process::exit(code);
     };
     std::thread::Builder::new().name("demo-signals".to_owned()).spawn(wait).map(drop).map_err(failed)

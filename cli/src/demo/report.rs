@@ -11,9 +11,10 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Why the demo stopped, in words.
 pub(super) type Failure = String;
 
-/// Prints the steps of the demo on standard output.
+/// Prints the steps of the demo on standard output, or on standard error where that is for a document.
 #[derive(Debug)]
 pub(super) struct Report {
+    to_stderr: bool,
     terminal: bool,
     began: Instant,
     step_began: Instant,
@@ -23,10 +24,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(to_stderr: bool) -> Self {
         let now = Instant::now();
         Self {
-            terminal: std::io::stdout().is_terminal(),
+            to_stderr,
+            terminal: if to_stderr {
+                std::io::stderr().is_terminal()
+            } else {
+                std::io::stdout().is_terminal()
+            },
             began: now,
             step_began: now,
             last_line: None,
@@ -74,10 +80,9 @@ impl Report {
         }
     }
 
-    /// The demo failed.
-    pub(super) fn failed(&mut self, failure: &Failure) {
+    /// The demo failed: what comes next begins a line.
+    pub(super) fn failed(&mut self) {
         self.line("");
-        eprintln!("warpraid demo failed: {failure}");
     }
 
     fn bold(&self, text: &str) -> String {
@@ -90,7 +95,8 @@ impl Report {
     }
 
     fn print(&self, text: &str) {
-        let mut out = std::io::stdout();
+        let mut out: Box<dyn std::io::Write> =
+            if self.to_stderr { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
         // Whoever closed our output does not want to read this; the demo still has to clean up.
         let _unread = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use server::control::model::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 use stamps::Model;
 use stamps::load::{Counters, Mix, Op, Pipeline, whole};
 use stamps::nbd::{Client, Endpoint, Options};
@@ -13,6 +14,7 @@ use stamps::nbd::{Client, Endpoint, Options};
 use super::DemoArgs;
 use super::daemon::Daemon;
 use super::report::{Failure, Report, bar, mib, rate};
+use crate::output::Output;
 
 const GROUP: &str = "demo";
 const DISKS: [&str; 2] = ["alpha", "beta"];
@@ -44,10 +46,10 @@ struct Drives {
 }
 
 /// Tells the whole story.
-pub(super) fn tell(args: &DemoArgs, report: &mut Report) -> Result<(), Failure> {
+pub(super) fn tell(args: &DemoArgs, report: &mut Report, output: &Output) -> Result<DemoDoc, Failure> {
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     check_room(&parent, args.keep)?;
-    let daemon = Daemon::start(&parent)?;
+    let daemon = Daemon::start(&parent, *output)?;
     let told = chapters(&daemon, args, report);
     if told.is_err() {
         let log = daemon.log_tail();
@@ -58,7 +60,7 @@ pub(super) fn tell(args: &DemoArgs, report: &mut Report) -> Result<(), Failure> 
     told
 }
 
-fn chapters(daemon: &Daemon, args: &DemoArgs, report: &mut Report) -> Result<(), Failure> {
+fn chapters(daemon: &Daemon, args: &DemoArgs, report: &mut Report) -> Result<DemoDoc, Failure> {
     let folder = daemon.folder().display().to_string();
     report.say(&format!(
         "warpraid demo: no root, nothing installed; daemon (pid {}) and files in {folder}",
@@ -76,12 +78,14 @@ fn chapters(daemon: &Daemon, args: &DemoArgs, report: &mut Report) -> Result<(),
     if args.keep {
         rebuild(daemon, report, &disks, &mut drives, [0, 3])?;
     }
-    summary(report, &disks);
+    let mut done = came_to(report, &disks);
+    summary(report, &done);
     if args.keep {
         daemon.keep();
         explain(daemon, report, &disks);
+        done.kept = Some(kept(daemon, &disks));
     }
-    Ok(())
+    Ok(done)
 }
 
 fn make_group(daemon: &Daemon, report: &mut Report, drives: &mut Drives) -> Result<(), Failure> {
@@ -289,24 +293,46 @@ fn fail_others(
     verify(report, "Everything read back once more", disks)
 }
 
-fn summary(report: &mut Report, disks: &[Disk]) {
-    report.step("Summary");
+fn came_to(report: &Report, disks: &[Disk]) -> DemoDoc {
     let total = |field: fn(&Counters) -> &std::sync::atomic::AtomicU64| sum(disks, field);
-    let slowest_ms =
-        disks.iter().map(|disk| disk.counters.slowest_ns.load(Ordering::Relaxed)).max().unwrap_or(0)
-            / 1_000_000;
-    report.say(&format!("written    {:>9}", mib(total(|counters| &counters.written_bytes))));
-    report.say(&format!("zeroed     {:>9}", mib(total(|counters| &counters.zeroed_bytes))));
+    let slowest = disks.iter().map(|disk| disk.counters.slowest_ns.load(Ordering::Relaxed)).max();
+    DemoDoc {
+        written_bytes: total(|counters| &counters.written_bytes),
+        zeroed_bytes: total(|counters| &counters.zeroed_bytes),
+        verified_bytes: total(|counters| &counters.verified_bytes),
+        requests: total(|counters| &counters.requests),
+        flushes: total(|counters| &counters.flushes),
+        slowest_ns: slowest.unwrap_or(0),
+        elapsed_ns: u64::try_from(report.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        kept: None,
+    }
+}
+
+fn kept(daemon: &Daemon, disks: &[Disk]) -> DemoKeptDoc {
+    let disk = |disk: &Disk| DemoDiskDoc { name: disk.name.clone(), uri: disk.uri.clone() };
+    DemoKeptDoc {
+        pid: daemon.pid(),
+        socket: daemon.socket().display().to_string(),
+        folder: daemon.folder().display().to_string(),
+        disks: disks.iter().map(disk).collect(),
+    }
+}
+
+fn summary(report: &mut Report, done: &DemoDoc) {
+    report.step("Summary");
+    report.say(&format!("written    {:>9}", mib(done.written_bytes)));
+    report.say(&format!("zeroed     {:>9}", mib(done.zeroed_bytes)));
     report.say(&format!(
         "verified   {:>9}   every byte compared with what was written: 0 wrong",
-        mib(total(|counters| &counters.verified_bytes))
+        mib(done.verified_bytes)
     ));
     report.say(&format!(
-        "requests   {:>9}   {} flushes; 0 errors; the slowest took {slowest_ms} ms",
-        total(|counters| &counters.requests),
-        total(|counters| &counters.flushes)
+        "requests   {:>9}   {} flushes; 0 errors; the slowest took {} ms",
+        done.requests,
+        done.flushes,
+        done.slowest_ns / 1_000_000
     ));
-    report.say(&format!("time       {:>7} s", report.elapsed().as_secs()));
+    report.say(&format!("time       {:>7} s", done.elapsed_ns / 1_000_000_000));
 }
 
 fn explain(daemon: &Daemon, report: &mut Report, disks: &[Disk]) {

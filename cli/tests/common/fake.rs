@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use server::control::group_set::GroupSet;
 use server::control::model::*;
 use server::control::request::*;
 use server::control::{Answer, ApiError, Control, Reply};
@@ -106,6 +107,9 @@ pub fn group(scene: Scene) -> GroupDoc {
         stripe_bytes: 6 * 65536,
         block_size_bytes: 512,
         capacity_bytes: 23_038_341_439_488,
+        raw_bytes: 30_726_047_858_688,
+        parity_bytes: 7_679_447_146_496,
+        metadata_bytes: 8_259_272_704,
         free_bytes: 5_497_558_138_880,
         state: GroupState::Healthy,
         health: Health::Ok,
@@ -115,6 +119,7 @@ pub fn group(scene: Scene) -> GroupDoc {
         forced: false,
         members: (0..8).map(|slot| member(slot, MemberState::InSync)).collect(),
         progress: Vec::new(),
+        settings: GroupSettingsDoc::default(),
         disks: vec!["home".into(), "scratch".into()],
         problems: Vec::new(),
     };
@@ -214,6 +219,7 @@ pub fn drive() -> DriveDoc {
         block_size_bytes: 512,
         numa_node: Some(0),
         state: DriveState::Used,
+        why: None,
         group: None,
         group_uuid: None,
         slot: None,
@@ -396,6 +402,9 @@ impl Control for Fake {
     }
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
+    }
+    async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
+        self.act("group set", &group, what.dry_run, &what)
     }
     async fn group_wait(&self, group: String, what: GroupWait) -> Answer<WaitDoc> {
         if group == "never" {

@@ -49,6 +49,7 @@ pub const VERBS: &[(&str, bool)] = &[
     ("group undelete tank", true),
     ("group replace tank --slot 3 /dev/nvme9n1", true),
     ("group replace tank --old S4X9NF0M0000003 /dev/nvme9n1", true),
+    ("group set tank --scrub weekly --scrub-window 01:00-05:00", true),
     ("group wait tank --for rebuilt --timeout 10m", false),
     ("disk create tank/home --size 10G", true),
     ("disk list", false),

@@ -83,11 +83,8 @@ impl FileLane {
     pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_timed: bool) -> FileRead {
         let expect = leases_len(&into);
         let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
-        FileRead { op, expect, since: self.timer(is_timed) }
-    }
-
-    fn timer(self: &Rc<Self>, is_timed: bool) -> Option<Timer> {
-        is_timed.then(|| Timer { drive: Rc::clone(self), began_ns: self.lane.round_ns() })
+        let began_ns = is_timed.then(|| self.lane.round_ns());
+        FileRead { drive: Rc::clone(self), op, expect, began_ns }
     }
 
     pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability, is_timed: bool) -> FileWrite {
@@ -99,7 +96,11 @@ impl FileLane {
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
-        FileFlush { op: ring::flush(&self.lane, self.owner(), self.deadline_ns()) }
+        FileFlush { drive: Rc::clone(self), op: ring::flush(&self.lane, self.owner(), self.deadline_ns()) }
+    }
+
+    fn failed(&self, errno: i32, doing: &'static str) -> IoError {
+        self.shared.errnos.noted(of_errno(errno, doing))
     }
 
     fn is_block(&self) -> bool {
@@ -154,7 +155,7 @@ impl FileLane {
                     flag.store(true, Ordering::Relaxed);
                     at
                 }
-                (Finished::Done(result, _), _) if result < 0 => return Err(of_errno(-result, "zero")),
+                (Finished::Done(result, _), _) if result < 0 => return Err(self.failed(-result, "zero")),
                 (Finished::Done(_, _), Some(_)) => at + bytes,
                 (Finished::Done(result, _), None) => {
                     let block = u64::from(self.shared.block_size.bytes());
@@ -186,17 +187,13 @@ struct ZeroStep {
     mode: Option<i32>,
 }
 
-/// When a command began, and where its time is counted.
-struct Timer {
-    drive: Rc<FileLane>,
-    began_ns: u64,
-}
-
 /// A read in flight.
 pub(crate) struct FileRead {
+    drive: Rc<FileLane>,
     op: OpFuture,
     expect: u64,
-    since: Option<Timer>,
+    /// Since when it is timed, if it is.
+    began_ns: Option<u64>,
 }
 
 impl Future for FileRead {
@@ -213,13 +210,14 @@ impl Future for FileRead {
         };
         let result = match u64::try_from(result) {
             Ok(got) if got == self.expect => {
-                if let Some(Timer { drive, began_ns }) = &self.since {
-                    drive.times.note(Timed::Read, drive.lane.round_ns().saturating_sub(*began_ns));
+                if let Some(began_ns) = self.began_ns {
+                    let took_ns = self.drive.lane.round_ns().saturating_sub(began_ns);
+                    self.drive.times.note(Timed::Read, took_ns);
                 }
                 Ok(())
             }
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
-            Err(_) => Err(of_errno(-result, "read")),
+            Err(_) => Err(self.drive.failed(-result, "read")),
         };
         Poll::Ready(Done { result, buf: Some(leases) })
     }
@@ -275,7 +273,7 @@ impl Future for FileWrite {
                     return Poll::Ready(Ok(()));
                 }
                 Ok(wrote) => wrote,
-                Err(_) => return Poll::Ready(Err(of_errno(-result, "write"))),
+                Err(_) => return Poll::Ready(Err(self.drive.failed(-result, "write"))),
             };
             // Whole blocks of it: direct I/O takes no others, and writing a part of a block twice does no harm.
             let wrote = wrote - wrote % u64::from(self.drive.shared.block_size.bytes());
@@ -292,6 +290,7 @@ impl Future for FileWrite {
 
 /// A flush in flight.
 pub(crate) struct FileFlush {
+    drive: Rc<FileLane>,
     op: OpFuture,
 }
 
@@ -301,7 +300,7 @@ impl Future for FileFlush {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => Err(IoError::new(IoKind::TimedOut, TIMED_OUT)),
-            Finished::Done(result, _) if result < 0 => Err(of_errno(-result, "flush")),
+            Finished::Done(result, _) if result < 0 => Err(self.drive.failed(-result, "flush")),
             Finished::Done(..) => Ok(()),
         })
     }

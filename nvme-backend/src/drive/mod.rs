@@ -5,6 +5,7 @@
 //! fence of SAFETY M8); a command outside the drive, or not in whole blocks, is refused before it reaches the kernel.
 
 mod errno;
+mod errnos;
 mod fault;
 mod file;
 mod identity;
@@ -34,6 +35,7 @@ use file::{FileFlush, FileLane, FileRead, FileWrite, FileZero};
 use memory::Ram;
 use times::{LaneTimes, Timed};
 
+pub use errnos::Errnos;
 pub use fault::{Fault, FaultKind};
 pub use identity::{DeviceListing, DriveKind, Identity, list_block_devices};
 pub use ioctl::{Smart, read_smart};
@@ -73,6 +75,7 @@ struct Shared {
     no_punch: AtomicBool,
     /// The device or file system refused FALLOC_FL_ZERO_RANGE once.
     no_zero_range: AtomicBool,
+    errnos: Errnos,
 }
 
 /// A drive opened once, for all lanes. Cheap to clone; closed (and its lock given up) when the last clone, lane handle
@@ -121,6 +124,7 @@ impl OpenDrive {
             faults: RwLock::default(),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
+            errnos: Errnos::default(),
         }))
     }
 
@@ -163,6 +167,24 @@ impl OpenDrive {
                 .is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|size| size >= self.0.size_bytes)),
             _ => true,
         }
+    }
+
+    /// Whether a file has no name any more: what is written to it is gone when it is closed. Files behind another process
+    /// or machine are never asked, see [`Self::is_whole`].
+    #[must_use]
+    pub fn is_unlinked(&self) -> bool {
+        match &self.0.medium {
+            Medium::File { fd, is_block: false, may_block_lane: false, .. } => {
+                rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_nlink == 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// What the kernel last said when commands failed; does not hold the drive open.
+    #[must_use]
+    pub fn errnos(&self) -> Errnos {
+        self.0.errnos.clone()
     }
 
     /// What is known of it.

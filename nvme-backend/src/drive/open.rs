@@ -88,12 +88,14 @@ pub enum OpenError {
         bytes: u32,
     },
     /// It has not even one block.
-    #[error("{}: {size_bytes} bytes is too small for a drive", path.display())]
+    #[error("{}: {size_bytes} bytes, less than one block of {block_bytes}", path.display())]
     TooSmall {
         /// The path asked for.
         path: PathBuf,
         /// Its size.
         size_bytes: u64,
+        /// Its block size.
+        block_bytes: u32,
     },
     /// Anything else.
     #[error("{}: cannot {doing}: {source}", path.display())]
@@ -233,10 +235,11 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Shared, OpenErro
         say_buffered(path);
     }
     let size_bytes = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(os("ask for its size"))?;
-    let size_bytes = size_bytes - size_bytes % u64::from(block_size.bytes());
-    if size_bytes == 0 {
-        return Err(OpenError::TooSmall { path: path.to_owned(), size_bytes });
+    let block_bytes = block_size.bytes();
+    if size_bytes < u64::from(block_bytes) {
+        return Err(OpenError::TooSmall { path: path.to_owned(), size_bytes, block_bytes });
     }
+    let size_bytes = size_bytes - size_bytes % u64::from(block_bytes);
     let identity = if is_block {
         identity::of_block_device(path, block_size)
     } else {
@@ -256,5 +259,6 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Shared, OpenErro
         faults: parking_lot::RwLock::default(),
         no_punch: AtomicBool::new(false),
         no_zero_range: AtomicBool::new(false),
+        errnos: super::Errnos::default(),
     })
 }

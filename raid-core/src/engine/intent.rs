@@ -9,6 +9,7 @@
 //! so what lies on the members is always the image of one moment; a bit is cleared only when the group is complete, no
 //! write is in flight in its chunk, its stripes are in sync, and every member was flushed after its last commit.
 
+use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,9 +18,9 @@ use smallvec::SmallVec;
 
 use super::Group;
 use super::lane::{Entered, LaneView};
-use super::sync::TurnLock;
 use crate::geometry::{Geometry, Level};
 use crate::ports::{Drive, Durability, Env, IoError, Pool, one_seg};
+use crate::sync::TurnLock;
 use crate::units::{DriveOffset, Slot, u32_of, u64_of, usize_of};
 
 /// Bytes of md's bitmap superblock in front of the bits.
@@ -48,6 +49,27 @@ struct State {
     set: Vec<u64>,
     durable: Vec<u64>,
     tick: u8,
+    /// Whether all members of the view carry the dirty mark.
+    phase: Phase,
+    /// Writes that may commit: those that have met [`Phase::Dirty`].
+    armed: u32,
+    /// Writes that have begun and wait to be armed.
+    waiting: u32,
+    /// Tick of the last end of an armed write.
+    armed_tick: u8,
+    /// A write ended somewhere between its commit and its settling: no stripe can be vouched for any more.
+    is_spoiled: bool,
+}
+
+/// How far the quiet mark is (`quiet.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// No member of the view carries the mark; writes commit.
+    Dirty,
+    /// Members are being flushed, or the mark is being written.
+    Quieting,
+    /// Members carry it, or may.
+    Quiet,
 }
 
 impl State {
@@ -55,6 +77,13 @@ impl State {
     fn is_quiet(&self, bit: u64, linger: u8) -> bool {
         let i = usize_of(bit);
         self.in_flight[i] == 0 && self.tick.wrapping_sub(self.idle_tick[i]) >= linger
+    }
+
+    /// Lets one more write commit, if the members are marked dirty.
+    fn arm(&mut self) -> bool {
+        let is_dirty = self.phase == Phase::Dirty;
+        self.armed += u32::from(is_dirty);
+        is_dirty
     }
 
     fn get(words: &[u64], bit: u64) -> bool {
@@ -79,26 +108,40 @@ pub(crate) struct Intents {
     state: Mutex<State>,
     /// Whose page writes are under way.
     turn: TurnLock,
+    /// Whose quiet or dirty mark is under way.
+    pub(super) marking: TurnLock,
     /// Page writes so far, for tests of batching.
     rounds: AtomicU64,
 }
 
 impl Intents {
-    pub(super) fn new(config: IntentConfig) -> Self {
+    /// Bits as they lie on the members; `is_quiet` says whether the members carry the quiet mark.
+    pub(super) fn new(config: IntentConfig, is_quiet: bool) -> Self {
         let words = usize_of(config.bits.div_ceil(64));
         let mut set = vec![0; words];
         for &bit in config.dirty_bits.iter().filter(|&&bit| bit < config.bits) {
             State::put(&mut set, bit, true);
         }
         let bits = usize_of(config.bits);
-        let state =
-            State { in_flight: vec![0; bits], idle_tick: vec![0; bits], durable: set.clone(), set, tick: 0 };
+        let state = State {
+            in_flight: vec![0; bits],
+            idle_tick: vec![0; bits],
+            durable: set.clone(),
+            set,
+            tick: 0,
+            phase: if is_quiet { Phase::Quiet } else { Phase::Dirty },
+            armed: 0,
+            waiting: 0,
+            armed_tick: 0,
+            is_spoiled: false,
+        };
         Self {
             chunk_bytes: config.chunk_bytes,
             bits: config.bits,
             header: config.header,
             state: Mutex::new(state),
             turn: TurnLock::default(),
+            marking: TurnLock::default(),
             rounds: AtomicU64::new(0),
         }
     }
@@ -130,13 +173,44 @@ impl Intents {
 
     /// Counts a write in the stripes until the ticket is dropped.
     pub(super) fn begin(&self, geometry: &Geometry, stripes: &Range<u64>) -> IntentTicket<'_> {
-        let bits = self.bits_of(geometry, stripes);
+        self.ticket(self.bits_of(geometry, stripes))
+    }
+
+    /// Counts an operation that writes to members but leaves the bits as they are: a step of a resync.
+    pub(super) fn begin_sweep(&self) -> IntentTicket<'_> {
+        self.ticket(0..0)
+    }
+
+    fn ticket(&self, bits: Range<u64>) -> IntentTicket<'_> {
         let mut state = self.state.lock();
         for bit in bits.clone() {
             state.in_flight[usize_of(bit)] += 1;
             State::put(&mut state.set, bit, true);
         }
-        IntentTicket { intents: self, bits }
+        let is_armed = state.arm();
+        state.waiting += u32::from(!is_armed);
+        IntentTicket { intents: self, bits, is_armed: Cell::new(is_armed), is_committing: Cell::new(false) }
+    }
+
+    /// Enters [`Phase::Quieting`] if nothing has written for `linger` ticks and nothing wants to.
+    pub(super) fn start_quieting(&self, linger: u8) -> bool {
+        let mut state = self.state.lock();
+        let is_idle = state.armed == 0 && state.tick.wrapping_sub(state.armed_tick) >= linger;
+        let may = state.phase == Phase::Dirty && is_idle && state.waiting == 0 && !state.is_spoiled;
+        if may {
+            state.phase = Phase::Quieting;
+        }
+        may
+    }
+
+    /// Whether a write has begun and waits to be armed.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.state.lock().waiting > 0
+    }
+
+    /// Leaves [`Phase::Quieting`]. With the turn of `marking`.
+    pub(super) fn end_quieting(&self, phase: Phase) {
+        self.state.lock().phase = phase;
     }
 
     fn is_durable(&self, bits: &Range<u64>) -> bool {
@@ -230,6 +304,41 @@ impl Intents {
 pub(super) struct IntentTicket<'a> {
     intents: &'a Intents,
     bits: Range<u64>,
+    is_armed: Cell<bool>,
+    is_committing: Cell<bool>,
+}
+
+impl IntentTicket<'_> {
+    /// Arms a write that waits, if the phase is dirty now. With the turn of `marking`.
+    pub(super) fn arm(&self) -> bool {
+        let mut state = self.intents.state.lock();
+        let is_armed = state.arm();
+        state.waiting -= u32::from(is_armed);
+        self.is_armed.set(is_armed);
+        is_armed
+    }
+
+    /// All members of the view of this write carry the dirty mark: it and all others may commit. With the turn of
+    /// `marking`.
+    pub(super) fn arm_as_dirty(&self) {
+        self.intents.state.lock().phase = Phase::Dirty;
+        self.arm();
+    }
+
+    /// The intents this write is counted by.
+    pub(super) fn intents(&self) -> &Intents {
+        self.intents
+    }
+
+    /// Data goes to the members now: unless [`IntentTicket::settle`] follows, its stripes may stay torn.
+    fn commits(&self) {
+        self.is_committing.set(true);
+    }
+
+    /// Every member holds the whole write or is dropped.
+    pub(super) fn settle(&self) {
+        self.is_committing.set(false);
+    }
 }
 
 impl Drop for IntentTicket<'_> {
@@ -239,6 +348,13 @@ impl Drop for IntentTicket<'_> {
             state.in_flight[usize_of(bit)] -= 1;
             state.idle_tick[usize_of(bit)] = state.tick;
         }
+        if self.is_armed.get() {
+            state.armed -= 1;
+            state.armed_tick = state.tick;
+        } else {
+            state.waiting -= 1;
+        }
+        state.is_spoiled |= self.is_committing.get();
     }
 }
 
@@ -246,18 +362,22 @@ impl Drop for IntentTicket<'_> {
 pub(super) type SlotErrors = SmallVec<[(Slot, IoError); 2]>;
 
 impl<E: Env> Group<E> {
-    /// Makes the intent bits of a write durable on all members of the view.
+    /// Makes the intent bits of a write durable on all members of the view, and before that the dirty mark if they are
+    /// marked quiet. What follows is the commit.
     pub(super) async fn log(
         &self,
         entered: &Entered<E>,
         ticket: Option<&IntentTicket<'_>>,
     ) -> Result<(), SlotErrors> {
         let Some(ticket) = ticket else { return Ok(()) };
-        let intents = ticket.intents;
-        if intents.is_durable(&ticket.bits) {
-            return Ok(());
+        if !ticket.is_armed.get() {
+            Box::pin(self.mark_dirty(entered, ticket)).await?;
         }
-        Box::pin(self.log_pages(entered, ticket)).await
+        if !ticket.intents.is_durable(&ticket.bits) {
+            Box::pin(self.log_pages(entered, ticket)).await?;
+        }
+        ticket.commits();
+        Ok(())
     }
 
     async fn log_pages(&self, entered: &Entered<E>, ticket: &IntentTicket<'_>) -> Result<(), SlotErrors> {
@@ -335,8 +455,8 @@ impl<E: Env> Group<E> {
         Ok(())
     }
 
-    /// Clears intent bits of quiet chunks. The server calls it once a second on one lane; it does nothing while the group
-    /// is degraded (SAFETY S4). Each call is one tick.
+    /// Housekeeping; the server calls it once a second on one lane, and each call is one tick. Clears intent bits of quiet
+    /// chunks while the group is complete (SAFETY S4), marks a degraded parity group quiet, seals a new epoch.
     ///
     /// # Errors
     /// A member failed and could not be dropped.
@@ -347,8 +467,9 @@ impl<E: Env> Group<E> {
                 state.tick = state.tick.wrapping_add(1);
             }
             self.clear_intents(LINGER_TICKS).await?;
+            self.quiet_down(LINGER_TICKS).await?;
         }
-        Ok(())
+        self.seal().await
     }
 
     /// Clears the bits that were quiet for `linger` ticks and whose stripes are in sync.

@@ -26,6 +26,7 @@ mod locks;
 mod member;
 mod merge;
 mod plan;
+mod quiet;
 mod read;
 mod regions;
 mod repair;
@@ -33,7 +34,6 @@ mod settle;
 mod shared;
 mod stripe;
 mod sweep;
-mod sync;
 mod write;
 mod zero;
 

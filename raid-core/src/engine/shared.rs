@@ -16,11 +16,11 @@ use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
 use super::regions::Regions;
-use super::sync::{Event, TurnLock};
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
 use crate::ports::{IoError, IoKind};
+use crate::sync::{Event, TurnLock};
 use crate::units::{BlockSize, LaneId, Slot, Stripe};
 use crate::view::{MemberState, View};
 
@@ -171,8 +171,11 @@ pub struct Shared {
     pub(super) joined: Vec<AtomicU64>,
     offline: AtomicBool,
     stopping: AtomicBool,
+    /// How many want new writes held back.
+    held: AtomicUsize,
     writers: AtomicUsize,
     idle: Event,
+    let_go: Event,
     counters: Vec<LaneCounters>,
     request_bytes_max: u64,
 }
@@ -192,6 +195,10 @@ impl Shared {
         for &(slot, cursor) in &config.rebuilding {
             cursors[slot.index()].store(cursor, Ordering::Relaxed);
         }
+        let is_quiet = match &*config.meta {
+            GroupMeta::Persistent(meta) => meta.marks().quiet,
+            GroupMeta::Volatile => false,
+        };
         let lane = || LaneCounters((0..members).map(|_| SlotCounters::default()).collect());
         Arc::new(Self {
             name: config.name,
@@ -208,12 +215,17 @@ impl Shared {
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
             avoided: Avoided::new(members),
-            intents: config.intents.filter(|_| geometry.level() != Level::Raid0).map(Intents::new),
+            intents: config
+                .intents
+                .filter(|_| geometry.level() != Level::Raid0)
+                .map(|intents| Intents::new(intents, is_quiet)),
             cursors,
             joined: (0..members).map(|_| AtomicU64::new(0)).collect(),
             stopping: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
             writers: AtomicUsize::new(0),
             idle: Event::default(),
+            let_go: Event::default(),
             counters: (0..config.lanes).map(|_| lane()).collect(),
             request_bytes_max: request_bytes_max(&geometry),
         })
@@ -375,6 +387,29 @@ impl Shared {
         Ok(writer)
     }
 
+    /// As [`Shared::start_writer`], after writes are let go if they are held. Holding nothing that a writer waits for.
+    pub(super) async fn admit_writer(&self) -> Result<Writer<'_>, IoError> {
+        loop {
+            let writer = self.start_writer()?;
+            if self.held.load(Ordering::SeqCst) == 0 {
+                return Ok(writer);
+            }
+            drop(writer);
+            self.let_go.wait_for(|| (self.held.load(Ordering::SeqCst) == 0).then_some(())).await;
+        }
+    }
+
+    /// Holds writes that are not admitted yet, until the guard is dropped.
+    pub(super) fn hold_writers(&self) -> Held<'_> {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        Held(self)
+    }
+
+    /// Operations that change data now.
+    pub(super) fn writers(&self) -> usize {
+        self.writers.load(Ordering::SeqCst)
+    }
+
     /// No new requests from now on; waits for the writes that run.
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
@@ -395,6 +430,17 @@ impl Drop for Writer<'_> {
     fn drop(&mut self) {
         if self.0.writers.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.stopping.load(Ordering::SeqCst) {
             self.0.idle.notify();
+        }
+    }
+}
+
+/// New writes wait; see [`Shared::hold_writers`].
+pub(super) struct Held<'a>(&'a Shared);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.0.held.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.let_go.notify();
         }
     }
 }

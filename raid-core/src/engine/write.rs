@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::Group;
 use super::gather::ReadFaults;
-use super::intent::SlotErrors;
+use super::intent::{IntentTicket, SlotErrors};
 use super::locks::LockMode;
 use super::plan::{self, Piece, Plan};
 use crate::geometry::Level;
@@ -55,7 +55,7 @@ impl<E: Env> Group<E> {
     pub async fn write(&self, at: GroupOffset, from: Segs, how: Durability) -> Result<(), IoError> {
         let len = segs_len(&from);
         self.validate(at, len, self.0.shared.max_request_bytes())?;
-        let _writer = self.0.shared.start_writer()?;
+        let _writer = self.0.shared.admit_writer().await?;
         if len == 0 {
             return Ok(());
         }
@@ -127,7 +127,9 @@ impl<E: Env> Group<E> {
         self.data_puts(&entered, pieces, &mut puts);
         self.log(&entered, ticket.as_ref()).await.map_err(|errors| Attempt::Members(epoch, errors))?;
         let errors = self.commit(&entered, &mut puts, how).await;
-        Ok(self.settle(entered, pieces, &puts, errors).await?)
+        self.settle(entered, pieces, &puts, errors).await?;
+        ticket.iter().for_each(IntentTicket::settle);
+        Ok(())
     }
 
     /// The plan as it is under the locks; if it needs other leases than those taken, everything starts again.

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use super::Group;
-use super::intent::SlotErrors;
+use super::intent::{IntentTicket, SlotErrors};
 use super::locks::{LockMode, STRIPES_MAX};
 use super::plan::Piece;
 use super::shared::is_offline;
@@ -25,7 +25,7 @@ impl<E: Env> Group<E> {
             return Err(IoError::new(IoKind::Invalid, "a range that ends before it starts"));
         }
         self.validate(GroupOffset(range.start), range.end - range.start, u64::MAX)?;
-        let _writer = self.0.shared.start_writer()?;
+        let _writer = self.0.shared.admit_writer().await?;
         if range.is_empty() {
             return Ok(());
         }
@@ -137,6 +137,7 @@ impl<E: Env> Group<E> {
         if shared.bad.any() {
             self.clear_bad_blocks(zeroed.into_iter()).await?;
         }
+        ticket.iter().for_each(IntentTicket::settle);
         Ok(())
     }
 

@@ -24,7 +24,7 @@
 //! | 108 | 1 | level, md's number |
 //! | 109 | 1 | number of slots, 1 to 128 |
 //! | 110 | 2 | this member's `dev_number` |
-//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 torn, 16 forced, 32 deleted |
+//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 torn, 16 forced, 32 deleted, 64 quiet |
 //! | 116 | 2 | entries of the chain, 1 to 64 |
 //! | 118 | 2 | bytes of the md superblock, at most 3584 |
 //! | 120 | 4 | group block size |
@@ -39,7 +39,8 @@
 //! | 224 | 16 | bad-block log: start, end (0, 0 = none) |
 //! | 240 | 16 | this extension area: start, end |
 //! | 256 | 16 | journal ring inside it: start, end |
-//! | 272 | 240 | zero |
+//! | 272 | 8 | counter of the sealed epoch: every member in sync has taken it; 0 = none yet |
+//! | 280 | 232 | zero |
 //! | 512 | 1536 | chain: the last 64 epochs, oldest first: counter 8, id 16 |
 //! | 2048 | 8192 | 128 slots of 64: device uuid 16, last in-sync epoch (counter 8, id 16), rebuild cursor 8, `dev_number` 2, state 1 (1 in sync, 2 rebuilding, 3 missing), zero 13 |
 //! | 10240 | 3584 | md superblock of this member, zero-padded |
@@ -131,10 +132,13 @@ pub struct Marks {
     pub forced: bool,
     /// The group was deleted: a tombstone.
     pub deleted: bool,
+    /// No write that could tear a stripe has begun since everything was flushed. Says nothing about who is newest: a
+    /// running group may have dropped this member since.
+    pub quiet: bool,
 }
 
 impl Marks {
-    const ALL: u32 = 63;
+    const ALL: u32 = 127;
 
     /// The flags as they lie on disk.
     #[must_use]
@@ -145,6 +149,7 @@ impl Marks {
             | u32::from(self.torn) << 3
             | u32::from(self.forced) << 4
             | u32::from(self.deleted) << 5
+            | u32::from(self.quiet) << 6
     }
 
     /// The flags of bits on disk; `None` if a bit is set that this version does not know.
@@ -158,6 +163,7 @@ impl Marks {
             torn: has(3),
             forced: has(4),
             deleted: has(5),
+            quiet: has(6),
         })
     }
 }
@@ -246,6 +252,9 @@ pub struct Extension {
     pub forced_at: u64,
     /// When the group was deleted, unix seconds, 0 = not.
     pub deleted_unix_s: u64,
+    /// Counter of the newest epoch that every member in sync is known to have taken, 0 = none: one in sync that shows an
+    /// older epoch was rolled back (promise P3).
+    pub sealed_at: u64,
     /// Where this member's areas lie.
     pub layout: MemberLayout,
     /// The last epochs, oldest first; the last one is the epoch this member knows.
@@ -361,6 +370,7 @@ impl Extension {
         put_range(bytes, 224, self.layout.bad_blocks.as_ref().unwrap_or(&none));
         put_range(bytes, 240, &area);
         put_range(bytes, 256, &journal_range(&area));
+        put(bytes, 272, &self.sealed_at.to_le_bytes());
     }
 
     /// Reads a copy.
@@ -403,6 +413,7 @@ impl Extension {
             written_unix_s: u64_le(bytes, 168),
             forced_at: u64_le(bytes, 176),
             deleted_unix_s: u64_le(bytes, 184),
+            sealed_at: u64_le(bytes, 272),
             layout: decode_layout(bytes)?,
             chain: decode_chain(bytes)?,
             slots: decode_slots(bytes)?,
@@ -504,11 +515,12 @@ pub(super) fn sample(words: &[u64; 8], chain: usize, slots: u8) -> Extension {
         member_bytes: words[7],
         block_size: BlockSize::B512,
         name: "tank".to_owned(),
-        marks: Marks::from_bits(u32::try_from(words[7] % 64).unwrap()).unwrap(),
+        marks: Marks::from_bits(u32::try_from(words[7] % 128).unwrap()).unwrap(),
         created_unix_s: words[3],
         written_unix_s: words[4],
         forced_at: words[5],
         deleted_unix_s: words[6],
+        sealed_at: words[2] ^ words[3],
         layout: MemberLayout {
             data_start: DriveOffset(words[6] / 2),
             data_bytes: words[7] / 2,

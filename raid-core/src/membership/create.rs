@@ -266,6 +266,8 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
         events: new.events,
         events_cleared: new.events,
         marks,
+        is_taken: false,
+        sealed_at: 0,
         forced_at: 0,
         deleted_unix_s: 0,
         roles: superblocks[0].dev_roles.clone(),

@@ -12,7 +12,8 @@
 //! 5. **The wait** (SL-04). Members that should be here are waited for before a degraded start.
 //! 6. **Unproven** (M4). If the absent ones could have gone on without us, a clean mark or the witness must say they did
 //!    not; else only by force.
-//! 7. **Dirty and degraded** (P2, SL-09). A parity group without journal: only by force, marked for ever.
+//! 7. **Dirty and degraded** (P2, SL-09). A parity group without journal that was being written: only by force, marked for
+//!    ever. One that was stopped, or is quiet (`Case::is_quiet`), has no torn stripe.
 //!
 //! Invariant: wall clock, device names, and the order or number of drives seen never matter (P7, OT-05).
 
@@ -387,17 +388,46 @@ impl<'a> Case<'a> {
             }
         }
         this.merge_bits();
-        let marks = tip.ours.copy.marks;
-        let went_offline =
-            this.current.iter().zip(slots).any(|(current, slot)| *current && slot.state != SlotState::InSync);
-        this.doubt = if !marks.clean || marks.torn || went_offline {
+        this.doubt = this.doubt();
+        this
+    }
+
+    /// What the set intent bits mean.
+    fn doubt(&self) -> Doubt {
+        let marks = self.tip.ours.copy.marks;
+        if marks.torn || !(self.was_stopped() || self.is_quiet()) {
             Doubt::Torn
         } else if marks.unsynced {
             Doubt::Unsynced
         } else {
             Doubt::None
-        };
-        this
+        }
+    }
+
+    /// Stopped cleanly while it could serve: nothing is written after that.
+    fn was_stopped(&self) -> bool {
+        let slots = &self.tip.ours.copy.slots;
+        let went_offline =
+            self.current.iter().zip(slots).any(|(current, slot)| *current && slot.state != SlotState::InSync);
+        self.tip.ours.copy.marks.clean && !went_offline
+    }
+
+    /// Whether no stripe of a parity group can be torn, although it was not stopped (P2).
+    ///
+    /// A write makes every member of its view dirty before its first commit. So none began, since it was marked, under a
+    /// view with a member that is quiet (or clean) now. If all present members are, no unfinished write touched any of
+    /// them. If only some are (a crash, or a lost member, while they were being made dirty), one of them must still have
+    /// been in that view: a view that could write lacks at most as many of the current members as parity makes up for.
+    fn is_quiet(&self) -> bool {
+        let geometry = &self.tip.ours.geometry;
+        let parities = usize::from(geometry.level().parities());
+        let current = self.current.iter().filter(|current| **current).count();
+        let spare = (parities + current).saturating_sub(usize::from(geometry.members()));
+        let slots = (0u8..).map(Slot).take(self.states.len());
+        let used = slots.filter(|slot| self.is_in_sync(*slot)).filter_map(|slot| self.present[slot.index()]);
+        let marks: Vec<_> = used.map(|member| member.ours.copy.marks).collect();
+        let quiet = marks.iter().filter(|marks| marks.quiet || marks.clean).count();
+        parities > 0 && quiet > 0 && (quiet == marks.len() || quiet > spare)
     }
 
     /// Puts a present member into its slot, or says why it is not used.
@@ -418,10 +448,9 @@ impl<'a> Case<'a> {
         };
         if self.current[i] && self.is_rolled_back(member, &slots[i]) {
             return Err(format!(
-                "stale: it is at epoch {}, but was in sync when the group was stopped cleanly in epoch {}: an older state \
-                 of the drive came back",
+                "stale: it is at epoch {}, but had taken epoch {} with all others: an older state of the drive came back",
                 member.epoch().counter,
-                self.tip.epoch().counter
+                self.tip.ours.copy.sealed_at
             ));
         }
         if self.current[i] {
@@ -443,15 +472,11 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Whether a member that counts as in sync carries an older epoch than it must have had (P3). The clean mark is set
-    /// only after every member in sync has taken the epoch it is set in; a crash in the middle of a publish, which leaves
-    /// members one epoch behind, leaves no clean mark in the new one.
+    /// Whether a member that counts as in sync carries an older epoch than it must have had (P3). An epoch is sealed only
+    /// after every member in sync has taken it, so a crash in the middle of a publish, which leaves members behind, never
+    /// leaves one behind a sealed epoch.
     fn is_rolled_back(&self, member: &Seen<'_>, record: &SlotRecord) -> bool {
-        let tip = &self.tip.ours.copy;
-        let marks = member.ours.copy.marks;
-        // Create and undelete write a clean group in one go: there a crash leaves both kinds side by side.
-        let was_sealed = tip.marks.clean && !tip.marks.deleted && !marks.deleted && !marks.creating;
-        was_sealed && record.state == SlotState::InSync && member.epoch() != self.tip.epoch()
+        record.state == SlotState::InSync && member.epoch().counter < self.tip.ours.copy.sealed_at
     }
 
     fn is_in_sync(&self, slot: Slot) -> bool {
@@ -570,14 +595,17 @@ impl<'a> Case<'a> {
     /// not. A mirror's last member is the plain case; half of a RAID 6 of 4 is another. Of RAID 10 only a whole set of
     /// absent halves can: another pair that is present and knows nothing newer proves it.
     fn check_proven(&mut self, witness: Option<&Witness>) -> Result<(), Refusal> {
-        let absent = |slot: Slot| self.current[slot.index()] && !self.is_in_sync(slot);
+        // One that was being rebuilt may have ended that since.
+        let rebuilding = |i: usize| self.tip.ours.copy.slots[i].state == SlotState::Rebuilding;
+        let listed = |i: usize| self.current[i] || rebuilding(i);
+        let absent = |slot: Slot| listed(slot.index()) && self.present[slot.index()].is_none();
         let could_go_on = self.tip.ours.geometry.is_readable(absent);
         let is_proven = self.tip.ours.copy.marks.clean
             || witness.is_some_and(|witness| witness.epoch == self.tip.epoch());
         if !could_go_on || is_proven {
             return Ok(());
         }
-        let absent = self.lost(|i| self.current[i]);
+        let absent = self.lost(listed);
         self.unless_forced(Refusal::LastMirrorUnproven { absent })
     }
 

@@ -97,6 +97,7 @@ pub async fn start<E: Env>(env: &E, plan: StartPlan) -> Result<StartParts, Start
             failed = write_members(env, &meta, &drives).await;
         }
         if failed.is_empty() {
+            meta.state.lock().is_taken = true;
             let bitmap = header.zip(bits).map(|(header, bits)| BitmapImage { header, bits });
             return Ok(parts(plan, view, meta, bitmap));
         }
@@ -168,6 +169,7 @@ fn on_drive_of(ours: &Ours) -> OnDrive {
 
 fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
     let copy = &plan.tip.copy;
+    let is_parity = plan.tip.geometry.level().parities() > 0;
     let members = plan.slots.iter().filter_map(|slot| slot.member.as_ref().map(|(_, ours)| ours));
     let mut slots = copy.slots.clone();
     for (record, slot) in slots.iter_mut().zip(&plan.slots) {
@@ -188,7 +190,11 @@ fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
             torn: plan.doubt == Doubt::Torn,
             forced: copy.marks.forced || plan.is_forced,
             deleted: false,
+            // Whoever runs the group makes it dirty before its first write; only intents know of every write.
+            quiet: is_parity && plan.bits.is_some() && plan.doubt != Doubt::Torn,
         },
+        is_taken: false,
+        sealed_at: copy.sealed_at,
         forced_at: if plan.is_forced { epoch.counter } else { copy.forced_at },
         deleted_unix_s: 0,
         roles: plan.tip.superblock.dev_roles.clone(),
@@ -317,6 +323,7 @@ pub async fn stop<E: Env>(
     {
         let mut state = meta.state.lock();
         state.marks.clean = can_serve;
+        state.seal();
         if is_synced && can_serve {
             state.marks.unsynced = false;
             state.marks.torn = false;
@@ -486,6 +493,8 @@ fn state_from<'a>(tip: &Ours, members: impl Iterator<Item = &'a Ours> + Clone) -
         events: copy.events,
         events_cleared: copy.events_cleared,
         marks: copy.marks,
+        is_taken: false,
+        sealed_at: copy.sealed_at,
         forced_at: copy.forced_at,
         deleted_unix_s: copy.deleted_unix_s,
         roles: tip.superblock.dev_roles.clone(),

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::turn::TurnLock;
 use crate::format::anchor::{ANCHOR_AT, Anchor};
 use crate::format::bytes::put;
 use crate::format::extension::{CHAIN_MAX, CopyPlace, Extension, Marks, SlotRecord, SlotState};
@@ -18,6 +17,7 @@ use crate::format::superblock::{
 };
 use crate::geometry::{Geometry, Level};
 use crate::ports::IoError;
+use crate::sync::TurnLock;
 use crate::units::{BlockSize, DriveOffset, Slot, Uuid};
 use crate::view::{Epoch, Member, MemberLayout, MemberState, View, Witness};
 
@@ -55,6 +55,9 @@ pub(super) struct State {
     pub(super) events: u64,
     pub(super) events_cleared: u64,
     pub(super) marks: Marks,
+    /// Every member that takes part has the newest epoch: it may be sealed.
+    pub(super) is_taken: bool,
+    pub(super) sealed_at: u64,
     pub(super) forced_at: u64,
     pub(super) deleted_unix_s: u64,
     pub(super) roles: Vec<u16>,
@@ -105,6 +108,13 @@ impl Persistent {
     #[must_use]
     pub fn marks(&self) -> Marks {
         self.state.lock().marks
+    }
+
+    /// Whether all members have taken the newest epoch and none has been told so yet.
+    #[must_use]
+    pub fn wants_seal(&self) -> bool {
+        let state = self.state.lock();
+        state.is_taken && state.sealed_at < state.epoch().counter
     }
 
     /// Epoch counter of the last start that was forced against the rules; shown for ever (case SL-09).
@@ -174,6 +184,13 @@ impl State {
         *self.chain.last().expect("a chain has at least one epoch")
     }
 
+    /// What is written from now on says that every member has the newest epoch, if that is so.
+    pub(super) fn seal(&mut self) {
+        if self.is_taken {
+            self.sealed_at = self.epoch().counter;
+        }
+    }
+
     /// The smallest `events` at least 2 above the present one that is even if clean and odd if dirty (SAFETY M1).
     pub(super) fn raise_events(&mut self) {
         let next = self.events + 2;
@@ -193,6 +210,7 @@ impl State {
             let excess = self.chain.len().saturating_sub(CHAIN_MAX);
             self.chain.drain(..excess);
             self.raise_events();
+            self.is_taken = false;
         }
         for (record, member) in self.slots.iter_mut().zip(&view.members) {
             take_member(record, member, view.epoch);
@@ -255,6 +273,7 @@ impl State {
             written_unix_s: now_unix_s,
             forced_at: self.forced_at,
             deleted_unix_s: self.deleted_unix_s,
+            sealed_at: self.sealed_at,
             layout: on_drive.layout.clone(),
             chain: self.chain.clone(),
             slots: self.slots.clone(),
@@ -340,6 +359,8 @@ mod tests {
             events: 2,
             events_cleared: 2,
             marks: Marks { clean, ..Marks::default() },
+            is_taken: true,
+            sealed_at: 0,
             forced_at: 0,
             deleted_unix_s: 0,
             roles: [0, 1].into_iter().chain([0xffff; 126]).collect(),

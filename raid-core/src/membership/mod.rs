@@ -6,7 +6,7 @@
 //! | `decide`, `refusal` | who is current, or why the group does not start; pure |
 //! | `lifecycle` | start, stop, delete, undelete |
 //! | `create` | create a group, prepare a replacement, wipe |
-//! | `publish` | a view becomes durable (M2); rebuild cursor and bad-block log |
+//! | `publish` | a view becomes durable (M2); marks between epochs, rebuild cursor and bad-block log |
 //! | `meta` | what all of these write, and in which form |
 //!
 //! Every way to a running group is observe, decide, start, also right after create: there is one path to be right.
@@ -19,14 +19,13 @@ mod meta;
 mod observe;
 mod publish;
 mod refusal;
-mod turn;
 
 pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
 pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};
 pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
 pub use meta::{Identity, Persistent};
 pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
-pub use publish::{next_epoch, publish, store_bad_blocks, store_cursor};
+pub use publish::{Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark};
 pub use refusal::{LeftOut, Lost, Refusal};
 
 /// What the metadata of a group holds beside its view: identity, level, chain of epochs.

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use super::GroupMeta;
 use super::io::{Job, note, write, write_all};
-use super::meta::Persistent;
+use super::meta::{Persistent, State};
 use crate::format::bad_blocks::BadBlocks;
 use crate::format::extension::SlotState;
 use crate::format::superblock::{FEATURE_BAD_BLOCKS, SUPERBLOCK_START};
@@ -42,7 +42,74 @@ pub async fn publish<E: Env>(
     let GroupMeta::Persistent(meta) = meta else { return Vec::new() };
     let _turn = meta.turn.take().await;
     meta.state.lock().take_view(view);
-    write_members(env, meta, drives).await
+    let failed = write_members(env, meta, drives).await;
+    if failed.is_empty() {
+        meta.state.lock().is_taken = true;
+    }
+    failed
+}
+
+/// What a running group says about itself between two epochs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// Everything was flushed and no write has begun since: no stripe is torn.
+    Quiet,
+    /// From now on writes may be in flight.
+    Dirty,
+    /// Nothing but that every member has taken the epoch; the others say that too.
+    Sealed,
+}
+
+/// Makes a mark durable on every member of the view, within the epoch. Returns the members that failed to take it.
+///
+/// Before the first write that follows [`Mark::Quiet`] (also the one that a start sets) the caller makes
+/// [`Mark::Dirty`] durable on **all** members of the view of that write; with [`Mark::Quiet`] no write is in flight and
+/// all members of the view were flushed after the last one.
+pub async fn store_mark<E: Env>(
+    env: &E,
+    meta: &GroupMeta,
+    view: &View,
+    mark: Mark,
+    drives: &[Option<E::Drive>],
+) -> Vec<(Slot, IoError)> {
+    let GroupMeta::Persistent(meta) = meta else { return Vec::new() };
+    let _turn = meta.turn.take().await;
+    let members = {
+        let mut state = meta.state.lock();
+        state.seal();
+        match mark {
+            Mark::Quiet => state.marks.quiet = true,
+            Mark::Dirty => state.marks.quiet = false,
+            Mark::Sealed => {}
+        }
+        // Whoever is dropped from the view already gets nothing; its epoch comes next, or it was the last that counts.
+        let mut members = taking_part(&state);
+        members.retain(|member| {
+            let listed = view.member(member.slot);
+            !listed.is_missing() && listed.device_uuid == member.device_uuid
+        });
+        members
+    };
+    write_to(env, meta, &members, drives).await
+}
+
+/// A member that the present state lists.
+struct TakingPart {
+    slot: Slot,
+    device_uuid: Uuid,
+    is_in_sync: bool,
+}
+
+fn taking_part(state: &State) -> Vec<TakingPart> {
+    let slots = (0u8..).map(Slot).zip(&state.slots);
+    slots
+        .filter(|(_, record)| record.state != SlotState::Missing)
+        .map(|(slot, record)| TakingPart {
+            slot,
+            device_uuid: record.device_uuid,
+            is_in_sync: record.state == SlotState::InSync,
+        })
+        .collect()
 }
 
 /// Writes the present state to every member that takes part, then the witness.
@@ -51,18 +118,32 @@ pub(super) async fn write_members<E: Env>(
     meta: &Persistent,
     drives: &[Option<E::Drive>],
 ) -> Vec<(Slot, IoError)> {
+    let members = taking_part(&meta.state.lock());
+    let failed = write_to(env, meta, &members, drives).await;
+    // An epoch that no member in sync knows must not bind the host to it.
+    let is_known = members.iter().any(|member| member.is_in_sync && !has_failed(&failed, member.slot));
+    let is_creating = meta.state.lock().marks.creating;
+    if is_known && !is_creating {
+        store_witness(env, meta).await;
+    }
+    failed
+}
+
+fn has_failed(failed: &[(Slot, IoError)], slot: Slot) -> bool {
+    failed.iter().any(|(known, _)| *known == slot)
+}
+
+/// Writes the present state to some members: all copies, then all superblocks.
+async fn write_to<E: Env>(
+    env: &E,
+    meta: &Persistent,
+    members: &[TakingPart],
+    drives: &[Option<E::Drive>],
+) -> Vec<(Slot, IoError)> {
     let now_unix_s = env.clock().unix_seconds();
-    let taking_part: Vec<(Slot, Uuid, SlotState)> = {
-        let state = meta.state.lock();
-        let slots = (0u8..).map(Slot).zip(&state.slots);
-        slots
-            .filter(|(_, record)| record.state != SlotState::Missing)
-            .map(|(slot, record)| (slot, record.device_uuid, record.state))
-            .collect()
-    };
     let mut failed = Vec::new();
     let (mut copies, mut superblocks) = (Vec::new(), Vec::new());
-    for (slot, device_uuid, _) in &taking_part {
+    for TakingPart { slot, device_uuid, .. } in members {
         let drive = drives.get(slot.index()).and_then(Clone::clone);
         let (Some(drive), Some(staged)) = (drive, meta.stage(*device_uuid, now_unix_s)) else {
             note(&mut failed, *slot, IoError::new(IoKind::Gone, "publish: the member has no drive"));
@@ -77,22 +158,14 @@ pub(super) async fn write_members<E: Env>(
     for (slot, error) in write_all(env, copies, Durability::Fua).await {
         note(&mut failed, slot, error);
     }
-    let has_failed = |failed: &[(Slot, IoError)], slot: Slot| failed.iter().any(|(known, _)| *known == slot);
-    for (slot, device_uuid, _) in &taking_part {
-        if !has_failed(&failed, *slot) {
-            meta.copy_written(*device_uuid);
+    for member in members {
+        if !has_failed(&failed, member.slot) {
+            meta.copy_written(member.device_uuid);
         }
     }
     superblocks.retain(|job| !has_failed(&failed, job.slot));
     for (slot, error) in write_all(env, superblocks, Durability::Fua).await {
         note(&mut failed, slot, error);
-    }
-    // An epoch that no member in sync knows must not bind the host to it.
-    let is_known =
-        taking_part.iter().any(|(slot, _, state)| *state == SlotState::InSync && !has_failed(&failed, *slot));
-    let is_creating = meta.state.lock().marks.creating;
-    if is_known && !is_creating {
-        store_witness(env, meta).await;
     }
     failed
 }

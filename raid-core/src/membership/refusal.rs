@@ -194,7 +194,9 @@ impl fmt::Display for Refusal {
                     Some(n) => write!(f, "; in {n} regions that were being written, ")?,
                     None => f.write_str("; anywhere on the group, ")?,
                 }
-                f.write_str("blocks of the missing members may be wrong (no journal)")
+                let whose =
+                    if missing.is_empty() { "a member that is not complete" } else { "the missing members" };
+                write!(f, "blocks of {whose} may be wrong (no journal)")
             }
             Self::LastMirrorUnproven { absent } => {
                 f.write_str("the absent ")?;

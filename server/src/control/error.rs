@@ -117,6 +117,8 @@ codes! {
     DaemonAnswer = "daemon.answer.invalid" => Failed,
     /// The daemon cannot start: the message names what the system lacks or refuses.
     DaemonStart = "daemon.start.failed" => Failed,
+    /// The demo did not come to its end; the message says what went wrong.
+    DemoFailed = "demo.failed" => Failed,
     /// The socket's path, folder or file cannot be used safely.
     SocketUnsafe = "socket.unsafe" => Refused,
     /// The socket's path is not one.
@@ -174,6 +176,8 @@ codes! {
     GroupToleranceSpent = "group.tolerance.spent" => Refused,
     /// The slot does not exist or is not in the state this verb needs.
     GroupSlotInvalid = "group.slot.invalid" => Usage,
+    /// A setting that does not exist or cannot have this value.
+    GroupSettingInvalid = "group.setting.invalid" => Usage,
     /// The tombstone of a deleted group is gone or a member was reused.
     GroupUndeleteImpossible = "group.undelete.impossible" => Refused,
     /// The state waited for was not reached in time.

@@ -5,6 +5,7 @@
 //! check.
 
 pub mod error;
+pub mod group_set;
 pub mod http;
 pub mod model;
 pub mod names;
@@ -19,6 +20,7 @@ use core::future::Future;
 pub use error::{ApiError, ErrorCode, Exit};
 pub use options::ServeOptions;
 
+use group_set::GroupSet;
 use model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, FaultListDoc, GroupDoc, GroupListDoc, HealthDoc,
     PlanDoc, SpareListDoc, StatusDoc, WaitDoc, WarningDoc,
@@ -110,6 +112,8 @@ pub trait Control: Send + Sync + 'static {
         group: String,
         how: GroupReplace,
     ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Changes settings of a group.
+    fn group_set(&self, group: String, what: GroupSet) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Waits until a group is in a state.
     fn group_wait(&self, group: String, what: GroupWait) -> impl Future<Output = Answer<WaitDoc>> + Send;
 

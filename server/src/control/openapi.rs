@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
+use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, FaultListDoc, GroupDoc, GroupListDoc,
     HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, SpareListDoc, StatusDoc, WaitDoc,
@@ -70,6 +71,7 @@ impl Schemas {
             | Op::GroupDelete
             | Op::GroupUndelete
             | Op::GroupReplace
+            | Op::GroupSet
             | Op::DiskCreate
             | Op::DiskExpose
             | Op::DiskUnexpose
@@ -95,6 +97,7 @@ impl Schemas {
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
+            Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),
             Op::DiskExpose => requests.subschema_for::<DiskExpose>(),
             Op::DiskUnexpose => requests.subschema_for::<DiskUnexpose>(),

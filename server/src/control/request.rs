@@ -78,6 +78,10 @@ pub struct GroupAssemble {
     /// Paths to look at beside the known drives.
     #[serde(default)]
     pub drives: Vec<String>,
+    /// Of a history that was split, go on with the side of this member (its uuid, or path or serial of its drive); the
+    /// other sides are left untouched (SAFETY M1).
+    #[serde(default)]
+    pub keep: Option<String>,
     /// Start although members are missing or the group is dirty and degraded; marks the group for ever (SAFETY P2, M4).
     #[serde(default)]
     pub force: bool,

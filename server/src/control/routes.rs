@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ErrorCode};
+use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, FaultListDoc, FaultWhat, GroupDoc,
     GroupListDoc, HealthDoc, PlanDoc, SpareListDoc, StatusDoc, WaitDoc,
@@ -54,6 +55,7 @@ pub enum Op {
     GroupDelete,
     GroupUndelete,
     GroupReplace,
+    GroupSet,
     GroupWait,
     Disks,
     Disk,
@@ -114,6 +116,7 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupStop, Verb::Change, "/v1/groups/{group}/stop", "group stop", "Stops a group cleanly."),
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
+    row(Op::GroupSet, Verb::Change, "/v1/groups/{group}/set", "group set", "Changes settings of a group."),
     row(Op::Disks, Verb::Look, "/v1/disks", "disk list", "All disks, or those of one group."),
     row(Op::DiskCreate, Verb::Change, "/v1/disks", "disk create", "Cuts a disk from a group."),
     row(Op::Disk, Verb::Look, "/v1/disks/{group}/{disk}", "disk show", "One disk."),
@@ -258,7 +261,8 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         | Op::GroupUndelete
         | Op::GroupStop
         | Op::GroupDelete
-        | Op::GroupReplace => group_change(op, control, call).await,
+        | Op::GroupReplace
+        | Op::GroupSet => group_change(op, control, call).await,
         Op::Disks => {
             let of: DisksOf = call.query()?;
             of.group.as_deref().map_or(Ok(()), names::group_ref)?;
@@ -362,6 +366,11 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             }
             control.group_replace(group, how).await
         }
+        Op::GroupSet => {
+            let (group, what): (String, GroupSet) = (call.group()?, call.body()?);
+            what.check()?;
+            control.group_set(group, what).await
+        }
         _ => control.group_stop(call.group()?, call.body::<GroupStop>()?).await,
     })
 }
@@ -402,8 +411,8 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control`: 2 of the whole, 4 of drives, 3 of faults, 3 of spares, 10 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 29);
+        // One row per method of `Control`: 2 of the whole, 4 of drives, 3 of faults, 3 of spares, 11 of groups, 7 of disks.
+        assert_eq!(OPERATIONS.len(), 30);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub fn read_socket_of(admin: &Path) -> PathBuf {
 }
 
 impl Sockets {
-    /// Makes and opens both sockets for this admin path. The folder is made (0755) if only it is missing.
+    /// Makes and opens both sockets for this admin path. The folder is made (0755), and those above it.
     ///
     /// # Errors
     /// `socket.path.invalid`, `socket.unsafe`, `daemon.running` (with the pid), or `daemon.start.failed`; the message says
@@ -122,7 +122,16 @@ fn check_path(path: &Path) -> Result<(), ApiError> {
 
 /// The folder must be a real one which only we or root can change; a sticky one (`/tmp`) protects what is in it.
 fn check_folder(folder: &Path) -> Result<(), ApiError> {
-    match fs::create_dir(folder) {
+    let made = fs::create_dir(folder).or_else(|error| match folder.parent() {
+        // Whatever the umask, nobody else may change what is above our sockets.
+        Some(parent) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mut builder = fs::DirBuilder::new();
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o755);
+            builder.recursive(true).create(parent).and_then(|()| fs::create_dir(folder))
+        }
+        _ => Err(error),
+    });
+    match made {
         Ok(()) => {
             let mode = fs::Permissions::from_mode(0o755);
             fs::set_permissions(folder, mode).map_err(|e| start_failed("set the mode of", folder, e))?;
@@ -163,12 +172,14 @@ fn check_folder(folder: &Path) -> Result<(), ApiError> {
 fn folder_not_made(folder: &Path, error: &std::io::Error) -> ApiError {
     let shown = folder.display();
     match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            let message = format!("the socket's folder {shown} does not exist and we may not make it");
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            let message =
+                format!("the socket's folder {shown} does not exist and we may not make it: {error}");
             ApiError::new(ErrorCode::NotPermitted, message)
                 .hint("start as root, or choose a folder of your own with --socket")
         }
-        _ => start_failed("make the socket's folder", folder, error),
+        _ => start_failed("make the socket's folder", folder, error)
+            .hint("choose a folder of your own with --socket"),
     }
 }
 
@@ -183,7 +194,7 @@ fn lock(admin: &Path) -> Result<File, ApiError> {
             let hint = format!("rm {}", path.display());
             unsafe_socket(format!("{} is a symlink where our lock file belongs", path.display()), hint)
         }
-        Errno::ACCESS | Errno::PERM => {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
             let message = format!("we may not write {} (uid {})", path.display(), rustix::process::geteuid());
             ApiError::new(ErrorCode::NotPermitted, message)
                 .hint("start as root, or choose a folder of your own with --socket")
@@ -238,7 +249,13 @@ fn listen(path: &Path, mode: u32) -> Result<UnixListener, ApiError> {
     // Linux makes the file with the mode of the descriptor, less the umask: it is never wider than asked for.
     rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode)).map_err(failed)?;
     let address = SocketAddrUnix::new(path).map_err(failed)?;
-    rustix::net::bind(&fd, &address).map_err(failed)?;
+    rustix::net::bind(&fd, &address).map_err(|errno| match errno {
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+            ApiError::new(ErrorCode::NotPermitted, format!("we may not make {}: {errno}", path.display()))
+                .hint("start as root, or choose a folder of your own with --socket")
+        }
+        errno => failed(errno),
+    })?;
     // A narrow umask may have made it narrower; before `listen` nobody can connect.
     let finished = fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .map_err(|error| start_failed("set the mode of", path, error))
@@ -329,9 +346,9 @@ mod tests {
         let error = Sockets::open(&link.join("admin.sock")).unwrap_err();
         assert_eq!(error.code, ErrorCode::SocketUnsafe);
 
-        let fresh = dir.path().join("fresh");
+        let fresh = dir.path().join("above/fresh");
         drop(Sockets::open(&fresh.join("admin.sock")).unwrap());
-        assert_eq!(mode_of(&fresh), 0o755);
+        assert_eq!((mode_of(&fresh), mode_of(&dir.path().join("above")) & 0o022), (0o755, 0));
     }
 
     #[test]

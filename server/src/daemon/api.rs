@@ -6,6 +6,7 @@ use std::sync::Arc;
 use raid_core::units::Uuid;
 
 use super::Daemon;
+use crate::control::group_set::GroupSet;
 use crate::control::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, FaultListDoc, GroupDoc, GroupListDoc, HealthDoc,
     PlanDoc, SpareListDoc, StatusDoc, WaitDoc,
@@ -130,6 +131,10 @@ impl Control for Api {
 
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.group_replace(group, how).await
+    }
+
+    async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
+        self.group_set(group, what).await
     }
 
     async fn group_wait(&self, group: String, what: GroupWait) -> Answer<WaitDoc> {

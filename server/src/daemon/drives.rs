@@ -40,7 +40,11 @@ pub(super) fn open_error(error: &OpenError) -> ApiError {
         OpenError::BlockSize { .. } => {
             (ErrorCode::DriveBlockSize, "reformat the namespace to 512 or 4096 byte blocks")
         }
-        OpenError::TooSmall { .. } => (ErrorCode::DriveTooSmall, "use a larger drive"),
+        OpenError::TooSmall { .. } => {
+            let least = raid_core::format::plan::DRIVE_BYTES_MIN;
+            let hint = format!("a member needs at least {least} bytes ({} MiB)", least >> 20);
+            return ApiError::new(ErrorCode::DriveTooSmall, error.to_string()).hint(hint);
+        }
         OpenError::Os { .. } => (ErrorCode::Io, "the kernel's log may say more"),
     };
     ApiError::new(code, error.to_string()).hint(hint)
@@ -201,6 +205,7 @@ pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
         block_size_bytes: drive.block_size().bytes(),
         numa_node: identity.numa_node.and_then(|node| u16::try_from(node).ok()),
         state: DriveState::Free,
+        why: None,
         group: None,
         group_uuid: None,
         slot: None,
@@ -212,27 +217,44 @@ pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
     }
 }
 
-/// The document of a block device that could not be opened.
+/// The document of a drive that could not be opened: `device` if the kernel lists it. `None` if there is nothing to tell:
+/// a remembered file that is not there any more.
 #[must_use]
-pub(super) fn doc_of_listing(device: &DeviceListing, state: DriveState) -> DriveDoc {
-    DriveDoc {
-        path: device.identity.path.display().to_string(),
-        kind: kind_of(device.identity.kind, &device.identity.path),
-        serial: device.identity.serial.clone(),
-        model: device.identity.model.clone(),
-        size_bytes: device.size_bytes,
-        block_size_bytes: device.identity.logical_block.bytes(),
-        numa_node: device.identity.numa_node.and_then(|node| u16::try_from(node).ok()),
+pub(super) fn doc_of_unopened(
+    path: &Path,
+    device: Option<&DeviceListing>,
+    error: &ApiError,
+) -> Option<DriveDoc> {
+    let state = match error.code {
+        ErrorCode::DriveMounted | ErrorCode::DriveBusy => DriveState::Held,
+        ErrorCode::NotPermitted => DriveState::NotPermitted,
+        ErrorCode::DriveNotFound if device.is_none() => return None,
+        _ => DriveState::Failed,
+    };
+    let identity = device.map(|device| &device.identity);
+    let why = match &error.hint {
+        Some(hint) => format!("{}; {hint}", error.message),
+        None => error.message.clone(),
+    };
+    Some(DriveDoc {
+        path: path.display().to_string(),
+        kind: kind_of(identity.map_or(BackendKind::File, |identity| identity.kind), path),
+        serial: identity.and_then(|identity| identity.serial.clone()),
+        model: identity.and_then(|identity| identity.model.clone()),
+        size_bytes: device.map_or(0, |device| device.size_bytes),
+        block_size_bytes: identity.map_or(0, |identity| identity.logical_block.bytes()),
+        numa_node: identity.and_then(|identity| identity.numa_node).and_then(|node| u16::try_from(node).ok()),
         state,
+        why: Some(why),
         group: None,
         group_uuid: None,
         slot: None,
         device_uuid: None,
         signatures: Vec::new(),
-        holders: device.identity.holders.clone(),
+        holders: identity.map(|identity| identity.holders.clone()).unwrap_or_default(),
         errors: ErrorCountsDoc::default(),
         smart: None,
-    }
+    })
 }
 
 #[cfg(test)]

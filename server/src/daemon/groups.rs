@@ -20,8 +20,9 @@ use raid_core::units::{Slot, Uuid};
 
 use super::host::{random_u64, unix_seconds};
 use super::look::{self, Looked};
+use super::refused::refused;
 use super::running::{BY_OPERATOR, Place, Running};
-use super::start::{Started, refused};
+use super::start::Started;
 use super::sweeps::member_drives;
 use super::{Daemon, drives, io_failed, lane_ops, stopping};
 use crate::control::request::Init;
@@ -261,7 +262,7 @@ impl Daemon {
                 error
             }
             Decision::Refuse(refusal) => {
-                let error = refused(name, &refusal);
+                let error = refused(name, &refusal, &decided.looked);
                 self.note_unstarted(uuid, &decided.looked, Some(&refusal), &error);
                 error
             }
@@ -532,18 +533,17 @@ impl Daemon {
             let member = prepare_member(state.env(), meta, &view, slot, (key, &drive), &drives).await;
             group.add_member(slot, member.map_err(|error| error.kind)?).await.map(|_| ())
         });
+        let place = Place::of(key, shown.clone(), drive);
         joined.await.map_err(|_| stopping())?.map_err(|kind| {
-            let code = if kind == IoKind::BeyondTolerance { ErrorCode::GroupOffline } else { ErrorCode::Io };
-            ApiError::new(code, format!("{shown} could not join group {}: {kind:?}", group.name()))
+            let (code, why) = match kind {
+                IoKind::BeyondTolerance => {
+                    (ErrorCode::GroupOffline, "there is no source to rebuild from".into())
+                }
+                kind => (ErrorCode::Io, place.why_dropped(Some(kind))),
+            };
+            ApiError::new(code, format!("{shown} could not join group {}: {why}", group.name()))
         })?;
-        group.places.lock()[slot.index()] = Place {
-            key: Some(key),
-            path: Some(shown.clone()),
-            serial: drive.identity().serial.clone(),
-            size_bytes: Some(drive.size_bytes()),
-            since_unix_s: Some(unix_seconds()),
-            left_out: None,
-        };
+        group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
         self.state.remember_drives([path.to_owned()]);
         self.start_rebuild(group, slot);
         Ok(steps)
@@ -566,7 +566,7 @@ impl Daemon {
         let (uuid, epoch) = (group.uuid, view.epoch);
         let dropped = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
-                Some(group) => group.fail(epoch, slot, BY_OPERATOR).await.map(|_| ()),
+                Some(group) => group.fail_by_operator(epoch, slot, BY_OPERATOR).await.map(|_| ()),
                 None => Ok(()),
             }
         });

@@ -7,6 +7,7 @@ use nvme_backend::{OpenDrive, OpenOptions};
 use raid_core::format::probe;
 use raid_core::membership::{Observation, Observed, observe};
 use raid_core::ports::{DriveKey, Env, IoError};
+use raid_core::units::Uuid;
 
 use super::Daemon;
 use super::drives;
@@ -24,6 +25,8 @@ pub(super) struct Looked {
     pub key: DriveKey,
     /// Its path.
     pub path: PathBuf,
+    /// Its serial, as far as it has one.
+    pub serial: Option<String>,
     /// What membership makes of it.
     pub seen: Observed,
     /// What of other software lies on it.
@@ -31,6 +34,25 @@ pub(super) struct Looked {
 }
 
 impl Looked {
+    /// The uuid of the member on it, if that can be told.
+    #[must_use]
+    pub(super) fn device(&self) -> Option<Uuid> {
+        match &self.seen.what {
+            Observation::Ours(ours) => Some(ours.copy.device_uuid),
+            Observation::Modified { device_uuid, .. } => Some(*device_uuid),
+            _ => None,
+        }
+    }
+
+    /// How people call it: the path, and the serial if it has one.
+    #[must_use]
+    pub(super) fn shown(&self) -> String {
+        match &self.serial {
+            Some(serial) => format!("{} (serial {serial})", self.path.display()),
+            None => self.path.display().to_string(),
+        }
+    }
+
     /// What lies on it, in words; `None` if nothing does.
     #[must_use]
     pub(super) fn what(&self) -> Option<String> {
@@ -86,7 +108,7 @@ async fn look_here(state: &LaneState, keys: Vec<(DriveKey, PathBuf)>) -> Vec<Loo
                 Vec::new()
             }
         };
-        looked.push(Looked { key, path, seen, signatures });
+        looked.push(Looked { key, path, serial: None, seen, signatures });
     }
     looked
 }
@@ -174,9 +196,12 @@ impl Daemon {
 
     /// Looks at drives of the registry, on lane 0.
     pub(super) async fn look(&self, keys: Vec<(DriveKey, PathBuf)>) -> Result<Vec<Looked>, ApiError> {
-        on_lane(&self.lanes[0], move |state| async move { look_here(&state, keys).await })
-            .await
-            .map_err(|_| super::stopping())
+        let looked = on_lane(&self.lanes[0], move |state| async move { look_here(&state, keys).await });
+        let mut looked = looked.await.map_err(|_| super::stopping())?;
+        for one in &mut looked {
+            one.serial = self.host.drive(one.key).and_then(|drive| drive.identity().serial.clone());
+        }
+        Ok(looked)
     }
 
     /// Looks at a drive that is not open, without taking it.
@@ -246,7 +271,10 @@ pub(super) fn describe(drive: &OpenDrive, looked: &Looked) -> DriveDoc {
         Observation::PlainMd(_) => DriveState::Used,
         Observation::NotOurs if doc.signatures.is_empty() => DriveState::Free,
         Observation::NotOurs => DriveState::Used,
-        Observation::Unreadable(_) => DriveState::Failed,
+        Observation::Unreadable(error) => {
+            doc.why = Some(format!("cannot be read: {error}"));
+            DriveState::Failed
+        }
     };
     if !doc.holders.is_empty() {
         doc.state = DriveState::Held;

@@ -6,11 +6,14 @@
 //! | `state` | the state folder: lock, hints, exposures to restore |
 //! | `drives`, `look` | drives by name, and what lies on them |
 //! | `start` | observe, decide, start: the one way to a running group |
+//! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
+//! | `words` | what happened to a drive, for people |
 //! | `faults` | drives that fail on purpose |
 //! | `sick` | members that are slow or fail too often |
 //! | `spares` | drives that wait for a member to be lost |
@@ -31,7 +34,9 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod refused;
 mod running;
+mod settings;
 mod sick;
 mod spares;
 mod start;
@@ -40,6 +45,7 @@ pub mod status;
 mod sweeps;
 mod unstarted;
 mod verbs;
+mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,6 +92,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    settings: Arc<settings::SettingsStore>,
     spares: spares::Spares,
     sick: sick::Sick,
     change: tokio::sync::Mutex<()>,
@@ -181,12 +188,19 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let state = StateDir::open(&options.state_dir).map_err(|error| match &error {
         StateError::Locked { .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
             .hint("use the running daemon, or another --state-dir"),
-        StateError::Io { .. } => start_failed(&error),
+        StateError::Io { source, .. } => match source.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                ApiError::new(ErrorCode::NotPermitted, error.to_string())
+                    .hint("start as root, or choose a folder of your own with --state-dir")
+            }
+            _ => start_failed(&error).hint("choose another folder with --state-dir"),
+        },
     })?;
     let sockets = Sockets::open(&options.socket)?;
     let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
+    let settings = settings::SettingsStore::open(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
@@ -198,6 +212,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         started_unix_s: host::unix_seconds(),
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
+        settings,
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
     });
@@ -293,7 +308,7 @@ impl Daemon {
                 Decision::Refuse(refusal) => {
                     // Members may still come; after the wait the refusal is the answer.
                     is_waiting = true;
-                    let error = start::refused(&name_of(&decided.looked, uuid), &refusal);
+                    let error = refused::refused(&name_of(&decided.looked, uuid), &refusal, &decided.looked);
                     self.note_unstarted(uuid, &decided.looked, Some(&refusal), &error);
                     if waited {
                         tracing::error!("{error}");

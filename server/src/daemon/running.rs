@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use nvme_backend::Remote;
+use nvme_backend::{DriveKind, Errnos, OpenDrive, Remote};
 use parking_lot::Mutex;
 use raid_core::disks::DiskTable;
 use raid_core::engine::{GroupStatus, Shared};
-use raid_core::geometry::Level;
+use raid_core::geometry::{Geometry, Level};
 use raid_core::membership::{GroupMeta, Persistent};
 use raid_core::ports::{DriveKey, IoKind};
 use raid_core::units::{Slot, Uuid};
@@ -19,7 +19,9 @@ use super::disks::Exposure;
 use super::host::{Host, unix_seconds};
 use super::jobs::Job;
 use super::lane_ops;
-use super::status::{GroupFacts, MemberFacts, judge, why_dropped};
+use super::settings::SettingsStore;
+use super::status::{GroupFacts, MemberFacts, judge};
+use super::words;
 use crate::control::model::{EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation};
 
 /// Where the member of a slot is, or last was.
@@ -37,6 +39,54 @@ pub(super) struct Place {
     pub since_unix_s: Option<u64>,
     /// What a drive that was left out at start is, in words, and what that makes of the slot.
     pub left_out: Option<(MemberState, String)>,
+    /// What the kernel said when its commands failed.
+    pub errnos: Errnos,
+    /// Whether it is a file.
+    pub is_file: bool,
+    /// Whether that file has no name any more.
+    pub is_unlinked: bool,
+}
+
+impl Place {
+    /// The place of an open drive.
+    #[must_use]
+    pub(super) fn of(key: DriveKey, path: String, drive: &OpenDrive) -> Self {
+        Self {
+            key: Some(key),
+            path: Some(path),
+            serial: drive.identity().serial.clone(),
+            size_bytes: Some(drive.size_bytes()),
+            errnos: drive.errnos(),
+            is_file: drive.identity().kind == DriveKind::File,
+            ..Self::default()
+        }
+    }
+
+    /// Why it was dropped, with the kernel's word for it.
+    pub(super) fn why_dropped(&self, kind: Option<IoKind>) -> String {
+        words::why_dropped(kind, kind.and_then(|kind| self.errnos.last(kind)), self.is_file)
+    }
+
+    fn is_out_of_room(&self, kind: Option<IoKind>) -> bool {
+        words::is_out_of_room(kind, kind.and_then(|kind| self.errnos.last(kind)), self.is_file)
+    }
+}
+
+/// Where the bytes of a group's drives are: raw = capacity + parity + metadata.
+pub(super) struct Space {
+    pub raw: u64,
+    pub parity: u64,
+    pub metadata: u64,
+}
+
+impl Space {
+    /// A drive that is not here counts with what the group uses of it.
+    pub(super) fn of(geometry: &Geometry, sizes: impl Iterator<Item = Option<u64>>) -> Self {
+        let used = geometry.member_bytes();
+        let raw: u64 = sizes.map(|size| size.unwrap_or(used).max(used)).sum();
+        let all_used = used * u64::from(geometry.members());
+        Self { raw, parity: all_used - geometry.capacity_bytes(), metadata: raw.saturating_sub(all_used) }
+    }
 }
 
 /// A running group.
@@ -55,6 +105,8 @@ pub(super) struct Running {
     pub table_change: tokio::sync::Mutex<()>,
     /// How disks are reached.
     pub exposures: Mutex<Vec<Exposure>>,
+    /// What is set for groups on this host.
+    pub settings: Arc<SettingsStore>,
     /// Long operations.
     pub jobs: Mutex<Vec<Arc<Job>>>,
 }
@@ -112,16 +164,30 @@ impl Running {
                 if key.is_some() {
                     place.since_unix_s = Some(unix_seconds());
                 }
-                key.map(|key| (key, place.path.clone().unwrap_or_default()))
+                place.is_unlinked = false;
+                let why = match view.member(slot).state {
+                    CoreState::Missing { why } => place.why_dropped(why),
+                    _ => unreachable!("the slot was missing in this view"),
+                };
+                key.map(|key| (key, place.path.clone().unwrap_or_default(), why))
             };
-            let Some((key, path)) = released else { continue };
-            let why = match view.member(slot).state {
-                CoreState::Missing { why } => why_dropped(why),
-                _ => unreachable!("the slot was missing in this view"),
-            };
+            let Some((key, path, why)) = released else { continue };
             tracing::warn!(group = self.name(), %slot, drive = path, epoch = view.epoch.counter, "member dropped: {why}");
             lane_ops::forget_drive(lanes, self.uuid, key);
             drop(host.remove_drive(key));
+        }
+    }
+
+    /// Notes members whose files were deleted behind our back: their data lives only as long as we hold them.
+    pub(super) fn note_unlinked(&self, host: &Host) {
+        for place in self.places.lock().iter_mut() {
+            let drive = place.key.and_then(|key| host.drive(key));
+            let is_unlinked = drive.is_some_and(|drive| drive.is_unlinked());
+            if is_unlinked && !place.is_unlinked {
+                let path = place.path.as_deref().unwrap_or_default();
+                tracing::warn!(group = self.name(), drive = path, "the member's file was deleted");
+            }
+            place.is_unlinked = is_unlinked;
         }
     }
 
@@ -136,11 +202,11 @@ impl Running {
                     (CoreState::InSync, _) => (MemberState::InSync, None),
                     (CoreState::Rebuilding, _) => (MemberState::Rebuilding, Some("being rebuilt".to_owned())),
                     (CoreState::Missing { why: Some(kind) }, _) => {
-                        (MemberState::Failed, Some(why_dropped(Some(kind))))
+                        (MemberState::Failed, Some(place.why_dropped(Some(kind))))
                     }
                     (CoreState::Missing { why: None }, Some((state, why))) => (*state, Some(why.clone())),
                     (CoreState::Missing { why: None }, None) => {
-                        (MemberState::Missing, Some(why_dropped(None)))
+                        (MemberState::Missing, Some(place.why_dropped(None)))
                     }
                 };
                 MemberFacts {
@@ -149,6 +215,11 @@ impl Running {
                     serial: place.serial.clone(),
                     why,
                     since_unix_s: place.since_unix_s,
+                    is_out_of_room: match slot.state {
+                        CoreState::Missing { why } => place.is_out_of_room(why),
+                        _ => false,
+                    },
+                    is_unlinked: place.is_unlinked,
                 }
             })
             .collect()
@@ -189,6 +260,7 @@ impl Running {
             .as_ref()
             .map_or_else(Vec::new, |table| table.list().into_iter().map(|disk| disk.name).collect());
         drop(table);
+        let space = Space::of(&geometry, self.places.lock().iter().map(|place| place.size_bytes));
         let members = (0u8..)
             .zip(status.slots.iter())
             .zip(facts.members)
@@ -202,6 +274,9 @@ impl Running {
             stripe_bytes: geometry.stripe_data_bytes(),
             block_size_bytes: self.shared.block_size().bytes(),
             capacity_bytes: geometry.capacity_bytes(),
+            raw_bytes: space.raw,
+            parity_bytes: space.parity,
+            metadata_bytes: space.metadata,
             free_bytes: free,
             state: verdict.state,
             health: verdict.health,
@@ -211,6 +286,7 @@ impl Running {
             forced: facts.forced,
             members,
             progress: jobs,
+            settings: self.settings.of(self.uuid).doc(),
             disks,
             problems: verdict.problems,
         }

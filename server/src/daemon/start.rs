@@ -10,7 +10,7 @@ use raid_core::engine::{GroupConfig, IntentConfig, Shared};
 use raid_core::format::bitmap::IntentMap;
 use raid_core::format::gpt::GptError;
 use raid_core::membership::{
-    BitmapImage, Decision, Doubt, Observation, Policy, Refusal, StartParts, StartPlan, decide, start,
+    BitmapImage, Decision, Doubt, Observation, Policy, StartParts, StartPlan, decide, start,
 };
 use raid_core::names::same_name;
 use raid_core::ports::DriveKey;
@@ -34,43 +34,6 @@ pub(super) struct Started {
 pub(super) struct Decided {
     pub(super) decision: Decision,
     pub(super) looked: Vec<Looked>,
-}
-
-/// The API error of a refused start.
-pub(super) fn refused(name: &str, refusal: &Refusal) -> ApiError {
-    let (code, hint) = match refusal {
-        Refusal::NoMembers { .. } => {
-            (ErrorCode::GroupNotFound, "name the drives that carry it: warpraid examine DRIVE tells")
-        }
-        Refusal::NewerEpochKnown { .. } => (
-            ErrorCode::GroupStale,
-            "bring the newer members back; --force starts without them and loses what was written since",
-        ),
-        Refusal::Diverged { .. } => (
-            ErrorCode::GroupDiverged,
-            "warpraid examine DRIVE shows each side; wipe the drives of the side to give up, then assemble",
-        ),
-        Refusal::NoSuchSide { .. } => (ErrorCode::GroupDiverged, "warpraid examine DRIVE shows each side"),
-        Refusal::DirtyAndDegraded { .. } => (
-            ErrorCode::GroupDirtyDegraded,
-            "bring the missing members back; --force starts all the same and marks the group for ever",
-        ),
-        Refusal::LastMirrorUnproven { .. } => {
-            (ErrorCode::GroupStale, "bring the absent members back; --force starts without them")
-        }
-        Refusal::NotEnoughMembers { .. } => {
-            (ErrorCode::GroupIncomplete, "bring the named members back; blank drives cannot replace them")
-        }
-        Refusal::ModifiedByOtherSoftware { .. } => {
-            (ErrorCode::GroupDiverged, "find out what wrote to the drive; --force starts from our own record")
-        }
-        Refusal::Tombstoned { .. } => {
-            (ErrorCode::GroupNotFound, "warpraid group undelete NAME brings it back")
-        }
-        Refusal::UnfinishedCreate { .. } => (ErrorCode::GroupNotFound, "create the group again"),
-        Refusal::Twins { .. } => (ErrorCode::GroupAmbiguous, "take one of the two drives away"),
-    };
-    ApiError::new(code, format!("group {name}: {refusal}")).hint(hint)
 }
 
 fn intents_of(image: &BitmapImage) -> IntentConfig {
@@ -220,6 +183,7 @@ impl Daemon {
             table: parking_lot::Mutex::new(table),
             table_change: tokio::sync::Mutex::default(),
             exposures: parking_lot::Mutex::default(),
+            settings: Arc::clone(&self.settings),
             jobs: parking_lot::Mutex::default(),
         });
         self.groups.write().insert(uuid, Arc::clone(&group));
@@ -250,13 +214,14 @@ impl Daemon {
                 let path = looked.iter().find(by_key).map(|one| one.path.display().to_string());
                 let drive = key.and_then(|key| self.host.drive(key));
                 let out = left_out.iter().find(|(uuid, _, _)| uuid == device);
+                let place = match (key, path, drive) {
+                    (Some(key), Some(path), Some(drive)) => Place::of(key, path, &drive),
+                    _ => Place::default(),
+                };
                 Place {
-                    key,
-                    path,
-                    serial: drive.as_ref().and_then(|drive| drive.identity().serial.clone()),
-                    size_bytes: drive.as_ref().map(nvme_backend::OpenDrive::size_bytes),
                     since_unix_s: (!member.is_in_sync()).then_some(now),
                     left_out: out.map(|(_, state, why)| (*state, why.clone())),
+                    ..place
                 }
             })
             .collect()

@@ -5,9 +5,9 @@
 //! yet counts as unprotected (CASES SL-07).
 
 use raid_core::geometry::{Geometry, Level};
-use raid_core::ports::IoKind;
 use raid_core::units::Slot;
 
+use super::words;
 use crate::control::model::{GroupState, Health, MemberState, ProblemDoc};
 
 /// One slot, as far as health is concerned.
@@ -23,6 +23,10 @@ pub struct MemberFacts {
     pub why: Option<String>,
     /// Since when.
     pub since_unix_s: Option<u64>,
+    /// Whether it was dropped because the file system it lies on has no room.
+    pub is_out_of_room: bool,
+    /// Whether its file has no name any more: what lies in it is gone when the daemon lets go of it.
+    pub is_unlinked: bool,
 }
 
 /// A group, as far as health is concerned.
@@ -55,23 +59,6 @@ pub struct Verdict {
     pub problems: Vec<ProblemDoc>,
 }
 
-/// Why a member was dropped, in words.
-#[must_use]
-pub fn why_dropped(kind: Option<IoKind>) -> String {
-    match kind {
-        None => "not there when the group started",
-        Some(IoKind::Gone) => "the drive is gone",
-        Some(IoKind::TimedOut) => "the drive did not answer within the drive time-out",
-        Some(IoKind::Medium) => "the drive could not store blocks",
-        Some(IoKind::ShortRead) => "the drive ends before its data (removed or cut short)",
-        Some(IoKind::Protection) => "the drive reports wrong protection information",
-        Some(IoKind::Transport) => "the path to the drive failed",
-        Some(IoKind::Invalid) => "the drive refuses requests it accepted before",
-        Some(IoKind::ShuttingDown | IoKind::BeyondTolerance | IoKind::BadBlock) => "dropped by the operator",
-    }
-    .to_owned()
-}
-
 /// How many more drives the level can lose, whichever they are, given which slots are in sync everywhere.
 fn tolerates(geometry: &Geometry, in_sync: impl Fn(u8) -> bool, is_synced: bool) -> u8 {
     if !geometry.is_readable(|slot| in_sync(slot.0)) {
@@ -89,12 +76,14 @@ fn tolerates(geometry: &Geometry, in_sync: impl Fn(u8) -> bool, is_synced: bool)
     }
 }
 
-fn risk(geometry: &Geometry, tolerates: u8, state: GroupState) -> String {
+/// `whole_pairs`: pairs of a RAID 10 that can still lose a drive.
+fn risk(geometry: &Geometry, tolerates: u8, whole_pairs: usize, state: GroupState) -> String {
     match (state, geometry.level()) {
         (GroupState::Offline, _) => "blocks of the missing drives cannot be read".into(),
-        (_, Level::Raid10) if tolerates == 0 => {
-            "can lose 0 more drives of a pair that is short of one; other pairs can still lose one".into()
-        }
+        (_, Level::Raid10) if tolerates == 0 && whole_pairs > 0 => format!(
+            "can lose 0 more drives of a pair that is short of one; {whole_pairs} other pair{} can still lose one",
+            if whole_pairs == 1 { "" } else { "s" }
+        ),
         _ if tolerates == 0 => "can lose 0 more drives: the next failure loses data".into(),
         _ => format!("can lose {tolerates} more drive{}", if tolerates == 1 { "" } else { "s" }),
     }
@@ -124,11 +113,16 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
         _ if tolerates == 0 => Health::Critical,
         _ => Health::Warning,
     };
-    let risk = risk(&facts.geometry, tolerates, state);
+    // Pairs that can still lose a drive; other levels have none.
+    let pairs = if facts.geometry.level() == Level::Raid10 { facts.geometry.members() / 2 } else { 0 };
+    let is_whole = |pair: &u8| is_synced && in_sync(pair * 2) && in_sync(pair * 2 + 1);
+    let whole_pairs = (0..pairs).filter(is_whole).count();
+    let risk = risk(&facts.geometry, tolerates, whole_pairs, state);
     let mut problems: Vec<ProblemDoc> = (0..facts.geometry.members())
         .filter(|&slot| !in_sync(slot))
         .map(|slot| member_problem(facts, Slot(slot), state, lost_health, &risk))
         .collect();
+    problems.extend(unlinked_problems(facts, tolerates));
     if !is_synced {
         problems.push(group_problem(
             facts,
@@ -164,6 +158,43 @@ pub fn judge(facts: &GroupFacts) -> Verdict {
     Verdict { state, health, tolerates, problems }
 }
 
+/// Members whose files have no name any more. Nothing is lost while the daemon holds them, and all of them are when it
+/// lets go: no more than a warning while the group can do without them.
+fn unlinked_problems(facts: &GroupFacts, tolerates: u8) -> Vec<ProblemDoc> {
+    let name = &facts.name;
+    let unlinked: Vec<(u8, &MemberFacts)> =
+        (0u8..).zip(&facts.members).filter(|(_, member)| member.is_unlinked).collect();
+    let is_spared = unlinked.len() <= usize::from(tolerates);
+    let risk = if is_spared {
+        "the member is lost when the daemon stops; the group can do without it"
+    } else {
+        "data of the group is lost when the daemon stops: do not stop it before the data is elsewhere"
+    };
+    let problem = |(slot, member): (u8, &MemberFacts)| {
+        let drive = member.drive.as_deref().unwrap_or("unknown drive");
+        ProblemDoc {
+            code: "member.unlinked".into(),
+            health: if is_spared { Health::Warning } else { Health::Critical },
+            group: Some(name.clone()),
+            slot: Some(slot),
+            drive: member.drive.clone(),
+            serial: member.serial.clone(),
+            since_unix_s: None,
+            why: format!("slot {slot}: the file {drive} was deleted or replaced while it is a member"),
+            risk: risk.into(),
+            next: if is_spared {
+                format!(
+                    "warpraid drive fail {}   (then: warpraid group replace {name} --slot {slot} NEW_DRIVE)",
+                    words::quoted(drive)
+                )
+            } else {
+                format!("warpraid group show {name}   (copy its disks elsewhere: nbdcopy URI FILE)")
+            },
+        }
+    };
+    unlinked.into_iter().map(problem).collect()
+}
+
 fn group_problem(
     facts: &GroupFacts,
     code: &str,
@@ -196,7 +227,7 @@ fn member_problem(
     let member = &facts.members[slot.index()];
     let name = &facts.name;
     let drive = member.drive.as_deref().unwrap_or("unknown drive");
-    let cause = member.why.clone().unwrap_or_else(|| why_dropped(None));
+    let cause = member.why.clone().unwrap_or_else(|| words::why_dropped(None, None, false));
     let replace = format!("warpraid group replace {name} --slot {slot} NEW_DRIVE");
     let (code, why, next) = match member.state {
         MemberState::Rebuilding => (
@@ -217,6 +248,16 @@ fn member_problem(
             format!("slot {slot} ({drive}): {cause}"),
             format!(
                 "warpraid group stop {name}   (then, with the missing drives back: warpraid group assemble {name})"
+            ),
+        ),
+        _ if member.is_out_of_room => (
+            "group.degraded",
+            format!("slot {slot} ({drive}): {cause}"),
+            format!(
+                "df -h {}   (make room, then: warpraid drive wipe {}, warpraid group replace {name} --slot {slot} {})",
+                words::folder_of(drive),
+                words::quoted(drive),
+                words::quoted(drive)
             ),
         ),
         _ => ("group.degraded", format!("slot {slot} ({drive}): {cause}"), replace),
@@ -247,7 +288,15 @@ mod tests {
             geometry: Geometry::new(level, n, chunk, 1 << 30).unwrap(),
             members: states
                 .iter()
-                .map(|&state| MemberFacts { state, drive: None, serial: None, why: None, since_unix_s: None })
+                .map(|&state| MemberFacts {
+                    state,
+                    drive: None,
+                    serial: None,
+                    why: None,
+                    since_unix_s: None,
+                    is_out_of_room: false,
+                    is_unlinked: false,
+                })
                 .collect(),
             unsynced_bytes: 0,
             forced: false,
@@ -291,6 +340,30 @@ mod tests {
         assert_eq!((verdict.state, verdict.health), (GroupState::Syncing, Health::Warning));
         assert_eq!(verdict.tolerates, 0);
         assert_eq!(verdict.problems[0].code, "group.syncing");
+    }
+
+    #[test]
+    fn raid_10_says_which_pairs_can_lose_a_drive() {
+        let risk = |states: &[MemberState]| judge(&facts(Level::Raid10, states)).problems[0].risk.clone();
+        assert!(risk(&[S, F, S, S]).contains("1 other pair can"), "{}", risk(&[S, F, S, S]));
+        assert!(risk(&[S, F, S, S, S, S]).contains("2 other pairs can"));
+        // Every pair is short of one: there are no others.
+        assert_eq!(risk(&[S, F, F, S]), "can lose 0 more drives: the next failure loses data");
+    }
+
+    #[test]
+    fn a_deleted_file_is_a_warning_while_the_group_can_do_without_it() {
+        let mut group = facts(Level::Raid5, &[S, S, S]);
+        group.members[1].is_unlinked = true;
+        group.members[1].drive = Some("/a b/d1".into());
+        let verdict = judge(&group);
+        assert_eq!((verdict.state, verdict.health), (GroupState::Healthy, Health::Warning));
+        let problem = &verdict.problems[0];
+        assert_eq!((problem.code.as_str(), problem.slot), ("member.unlinked", Some(1)));
+        assert!(problem.why.contains("/a b/d1"), "{}", problem.why);
+        assert!(problem.next.starts_with("warpraid drive fail '/a b/d1'"), "{}", problem.next);
+        group.members[2].is_unlinked = true;
+        assert_eq!(judge(&group).health, Health::Critical);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Daemon {
         while self.is_running(uuid) {
             self.drop_cut_files(&group).await;
             group.release_dropped(&self.host, &self.lanes);
+            group.note_unlinked(&self.host);
             for job in group.jobs.lock().iter() {
                 job.sample();
             }

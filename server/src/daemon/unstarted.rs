@@ -10,6 +10,8 @@ use raid_core::units::Uuid;
 use super::Daemon;
 use super::host::unix_seconds;
 use super::look::Looked;
+use super::refused::next_command;
+use super::running::Space;
 use crate::control::ApiError;
 use crate::control::model::{
     EpochDoc, ErrorCountsDoc, GroupDoc, GroupState, Health, Journal, MemberDoc, MemberState, ProblemDoc,
@@ -53,7 +55,7 @@ fn member_docs(ours: &Ours, looked: &[Looked]) -> Vec<MemberDoc> {
                 slot,
                 state,
                 drive: drive.map(|one| one.path.display().to_string()),
-                serial: None,
+                serial: drive.and_then(|one| one.serial.clone()),
                 device_uuid: Some(record.device_uuid.to_string()),
                 size_bytes: drive.map(|one| one.seen.size_bytes),
                 errors: ErrorCountsDoc::default(),
@@ -89,8 +91,6 @@ impl Daemon {
             return;
         };
         let (name, geometry) = (&ours.copy.name, &ours.geometry);
-        let forced = refusal.is_some_and(Refusal::yields_to_force);
-        let force = if forced { format!(" --force --yes --expect-uuid {uuid}") } else { String::new() };
         let problem = ProblemDoc {
             code: error.code.as_str().to_owned(),
             health: Health::Critical,
@@ -104,9 +104,11 @@ impl Daemon {
                 Some(hint) => format!("nothing of the group is served; {hint}"),
                 None => "nothing of the group is served".to_owned(),
             },
-            next: format!("warpraid group assemble {name}{force}"),
+            next: next_command(name, uuid, refusal, looked),
         };
         let epoch = ours.copy.epoch();
+        let members = member_docs(ours, looked);
+        let space = Space::of(geometry, members.iter().map(|member| member.size_bytes));
         let doc = GroupDoc {
             name: name.clone(),
             uuid: uuid.to_string(),
@@ -115,6 +117,9 @@ impl Daemon {
             stripe_bytes: geometry.stripe_data_bytes(),
             block_size_bytes: ours.copy.block_size.bytes(),
             capacity_bytes: geometry.capacity_bytes(),
+            raw_bytes: space.raw,
+            parity_bytes: space.parity,
+            metadata_bytes: space.metadata,
             free_bytes: 0,
             state: GroupState::Stopped,
             health: Health::Critical,
@@ -122,8 +127,9 @@ impl Daemon {
             epoch: EpochDoc { counter: epoch.counter, id: epoch.id.to_string() },
             journal: Journal::None,
             forced: ours.copy.marks.forced,
-            members: member_docs(ours, looked),
+            members,
             progress: Vec::new(),
+            settings: self.settings.of(uuid).doc(),
             disks: Vec::new(),
             problems: vec![problem],
         };

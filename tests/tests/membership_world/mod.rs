@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)] // Every test binary uses its own part of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use raid_core::format::superblock::set_name;
 use raid_core::geometry::Level;
 use raid_core::lease::{Leases, Segs};
 use raid_core::membership::{
-    CreateError, CreateRequest, Decision, Observed, Policy, StartParts, StartPlan, create, decide,
-    next_epoch, observe, publish, start,
+    CreateError, CreateRequest, Decision, Mark, Observed, Policy, StartParts, StartPlan, create, decide,
+    next_epoch, observe, publish, start, store_mark,
 };
 use raid_core::ports::{Done, Drive, DriveKey, Durability, Env, IoError, IoKind, Pool};
 use raid_core::units::{BlockSize, DriveOffset, LaneId, Slot, Uuid};
@@ -59,6 +59,8 @@ struct DriveState {
     fails: Cell<Option<IoKind>>,
     /// Writes this drive takes before it fails.
     writes_left: Cell<Option<u64>>,
+    /// And with what.
+    write_error: Cell<IoKind>,
     writes: Cell<u64>,
 }
 
@@ -111,6 +113,11 @@ impl TestDrive {
         self.state.writes_left.set(n);
     }
 
+    /// What a write answers after [`Self::fail_after`].
+    pub fn fail_writes_with(&self, kind: IoKind) {
+        self.state.write_error.set(kind);
+    }
+
     pub fn writes(&self) -> u64 {
         self.state.writes.get()
     }
@@ -135,7 +142,7 @@ impl TestDrive {
         self.state.writes.set(self.state.writes.get() + 1);
         for cell in [&self.state.writes_left, &self.recorder.power] {
             match cell.get() {
-                Some(0) => return Err(IoError::new(IoKind::Gone, "no more writes")),
+                Some(0) => return Err(IoError::new(self.state.write_error.get(), "no more writes")),
                 Some(n) => cell.set(Some(n - 1)),
                 None => {}
             }
@@ -332,6 +339,7 @@ impl World {
             image: RefCell::default(),
             fails: Cell::default(),
             writes_left: Cell::default(),
+            write_error: Cell::new(IoKind::Gone),
             writes: Cell::default(),
         };
         let recorder = Rc::clone(&self.env.recorder);
@@ -449,6 +457,15 @@ impl World {
         })
     }
 
+    /// Makes a mark durable; returns the members that failed to take it.
+    pub fn mark(&self, parts: StartParts, mark: Mark) -> (StartParts, Vec<(Slot, IoError)>) {
+        self.run(|env| async move {
+            let drives = handles(&env, &parts.view);
+            let failed = store_mark(&env, &parts.meta, &parts.view, mark, &drives).await;
+            (parts, failed)
+        })
+    }
+
     /// Stops cleanly.
     pub fn stop(&self, parts: StartParts) {
         self.run(|env| async move {
@@ -492,7 +509,7 @@ impl World {
             let write = &writes[id];
             let drive = usize::try_from(write.drive.0).unwrap();
             let cut = (torn * 512).min(write.bytes.len());
-            let lens: std::collections::BTreeSet<usize> = [0, cut, write.bytes.len()].into_iter().collect();
+            let lens: BTreeSet<usize> = [0, cut, write.bytes.len()].into_iter().collect();
             worlds = worlds
                 .into_iter()
                 .flat_map(|world| {
@@ -523,6 +540,36 @@ impl World {
 
 fn ended_before(events: &[Event], id: usize) -> bool {
     events.iter().any(|event| matches!(event, Event::Ended(other) if *other == id))
+}
+
+/// Looks at every state a crash can leave: after each event, each write in flight gone, whole, or torn at a sector.
+pub fn every_crash(world: &World, before: &[Image], mut check: impl FnMut(&World, &str)) -> usize {
+    let events = world.recorded();
+    let mut seen = 0;
+    let mut known: BTreeSet<Vec<u64>> = BTreeSet::new();
+    for cut in 0..=events {
+        for torn in [1, 8, 31] {
+            for images in world.crash_images(before, cut, torn) {
+                if !known.insert(images.iter().map(digest).collect()) {
+                    continue;
+                }
+                world.set_images(&images);
+                check(world, &format!("after {cut} of {events} events, torn at {torn}"));
+                seen += 1;
+            }
+        }
+    }
+    seen
+}
+
+fn digest(image: &Image) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (number, sector) in image {
+        for byte in number.to_le_bytes().iter().chain(sector) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash
 }
 
 /// The drives of a view's members.

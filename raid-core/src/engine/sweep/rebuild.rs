@@ -112,7 +112,7 @@ impl<E: Env> Group<E> {
     }
 
     async fn rebuild_stripes(&self, slot: Slot, stripes: &Range<u64>) -> Result<(), SweepError> {
-        let _writer = self.0.shared.start_writer().map_err(|_| SweepError::Cancelled)?;
+        let _writer = self.0.shared.admit_writer().await.map_err(|_| SweepError::Cancelled)?;
         let todo = windows(self.0.shared.geometry(), stripes);
         for _ in 0..ATTEMPTS_MAX {
             let attempt = match self.rebuild_once(slot, stripes, &todo).await {

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use super::super::Group;
 use super::super::encode::{Put, column_in};
 use super::super::gather::Want;
+use super::super::intent::{IntentTicket, Intents};
 use super::super::lane::LaneView;
 use super::super::locks::LockMode;
 use super::super::stripe::{self, Roles};
@@ -57,7 +58,7 @@ impl<E: Env> Group<E> {
     }
 
     async fn resync_stripes(&self, stripes: &Range<u64>) -> Result<(), SweepError> {
-        let _writer = self.0.shared.start_writer().map_err(|_| SweepError::Cancelled)?;
+        let _writer = self.0.shared.admit_writer().await.map_err(|_| SweepError::Cancelled)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.resync_once(stripes).await {
                 Ok(()) => return Ok(()),
@@ -120,7 +121,12 @@ impl<E: Env> Group<E> {
             return Err(Attempt::Reads(epoch, faults));
         }
         let mut puts = self.resynced(&todo, &ways, leases).await;
+        // The bits of these stripes are set; the quiet mark has to go.
+        let ticket = shared.intents.as_ref().map(Intents::begin_sweep);
+        self.log(&entered, ticket.as_ref()).await.map_err(|errors| Attempt::Members(epoch, errors))?;
         let errors = self.commit(&entered, &mut puts, Durability::Cached).await;
+        // What failed is still listed as not in sync.
+        ticket.iter().for_each(IntentTicket::settle);
         if !errors.is_empty() {
             return Err(Attempt::Members(epoch, errors));
         }

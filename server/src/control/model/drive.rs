@@ -35,6 +35,8 @@ pub enum DriveState {
     Held,
     /// Cannot be read.
     Failed,
+    /// The daemon may not open it; `why` says what is missing.
+    NotPermitted,
 }
 
 /// Something found on a drive.
@@ -92,6 +94,8 @@ pub struct DriveDoc {
     pub numa_node: Option<u16>,
     /// What it is to us.
     pub state: DriveState,
+    /// Why it cannot be used, where the state alone does not say it.
+    pub why: Option<String>,
     /// Name of the group whose member it is or was.
     pub group: Option<String>,
     /// Uuid of that group.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::health::{Health, ProblemDoc};
 use super::progress::ProgressDoc;
+use super::settings::GroupSettingsDoc;
 
 /// RAID level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -172,6 +173,12 @@ pub struct GroupDoc {
     pub block_size_bytes: u32,
     /// Data bytes that disks can be cut from.
     pub capacity_bytes: u64,
+    /// All bytes of its drives, as far as they are known: capacity, parity and metadata together.
+    pub raw_bytes: u64,
+    /// Parity, or the copies beyond the first.
+    pub parity_bytes: u64,
+    /// Metadata, slack, and what drives have beyond the smallest.
+    pub metadata_bytes: u64,
     /// Data bytes no disk uses.
     pub free_bytes: u64,
     /// State.
@@ -190,6 +197,8 @@ pub struct GroupDoc {
     pub members: Vec<MemberDoc>,
     /// Long operations on the whole group (sync, check); rebuilds are with their members too.
     pub progress: Vec<ProgressDoc>,
+    /// What is set for it on this host.
+    pub settings: GroupSettingsDoc,
     /// Names of its disks.
     pub disks: Vec<String>,
     /// What is not as it should be.

@@ -5,6 +5,7 @@
 //! (raises [`MINOR`]); a change of meaning raises [`MAJOR`].
 
 mod action;
+mod demo;
 mod disk;
 mod drive;
 mod examine;
@@ -13,12 +14,14 @@ mod group;
 mod health;
 mod plan;
 mod progress;
+mod settings;
 mod spare;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use action::ActionDoc;
+pub use demo::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
 pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc, SmartDoc};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
@@ -30,6 +33,7 @@ pub use group::{
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
+pub use settings::{GroupSettingsDoc, ScrubEvery};
 pub use spare::{SpareDoc, SpareListDoc, SpareState};
 
 /// Major version of every document.
@@ -72,6 +76,7 @@ documents! {
     FaultListDoc = "warpraid.faults",
     SpareListDoc = "warpraid.spares",
     ActionDoc = "warpraid.action",
+    DemoDoc = "warpraid.demo",
     NothingDoc = "warpraid.error",
 }
 

@@ -2,14 +2,29 @@
 
 use std::path::PathBuf;
 
-use raid_core::membership::{Observation, Policy};
+use raid_core::membership::{Decision, Observation, Policy};
 use raid_core::units::Uuid;
 
 use crate::control::model::ActionDoc;
 use crate::control::request::{GroupAssemble, GroupUndelete};
 use crate::control::{Answer, ApiError, ErrorCode, Reply};
 use crate::daemon::api::{Api, check_identity, confirm_missing};
-use crate::daemon::{look, start};
+use crate::daemon::look::Looked;
+use crate::daemon::{look, refused};
+
+/// The member that a side of a split history is called by: its uuid, or path or serial of its drive.
+fn side_of(keep: &str, looked: &[Looked]) -> Result<Uuid, ApiError> {
+    let is_called = |one: &&Looked| {
+        one.path.as_os_str() == keep
+            || one.serial.as_deref() == Some(keep)
+            || one.device() == Uuid::parse(keep)
+    };
+    let found = looked.iter().find(|one| one.device().is_some() && is_called(one));
+    found.and_then(Looked::device).ok_or_else(|| {
+        ApiError::new(ErrorCode::DriveNotFound, format!("--keep {keep}: no member of the group is called so"))
+            .hint("name a member by its uuid, or its drive by path or serial: warpraid examine DRIVE")
+    })
+}
 
 impl Api {
     pub(in crate::daemon) async fn assemble_one(
@@ -44,14 +59,25 @@ impl Api {
                 return Err(error);
             }
         }
-        let steps: Vec<String> =
-            looked.iter().map(|one| format!("{}: {}", one.path.display(), one.seen.what)).collect();
-        let policy = Policy { force: what.force, waited: true, choose: None };
+        let choose = match what.keep.as_deref().map(|keep| side_of(keep, &looked)).transpose() {
+            Ok(choose) => choose,
+            Err(error) => {
+                daemon.release(keys).await;
+                return Err(error);
+            }
+        };
+        let policy = Policy { force: what.force, waited: true, choose };
+        let decided = daemon.decide(uuid, looked, policy);
+        let looked = decided.looked;
+        let steps = match &decided.decision {
+            Decision::Start(plan) => refused::steps_of(plan, &looked),
+            // The wait is over, so the rest are refusals.
+            _ => Vec::new(),
+        };
         if what.dry_run {
-            let decided = daemon.decide(uuid, looked, policy);
             daemon.release(keys).await;
             return match decided.decision {
-                raid_core::membership::Decision::Refuse(refusal) => Err(start::refused(&shown, &refusal)),
+                Decision::Refuse(refusal) => Err(refused::refused(&shown, &refusal, &looked)),
                 _ => Ok(ActionDoc::new("group assemble", shown, true, steps).into()),
             };
         }
@@ -99,6 +125,9 @@ impl Api {
         let extra = look::resolve_all(&what.drives).await?;
         match &what.group {
             Some(name) if !what.all => self.assemble_one(name, &what, &extra).await,
+            None if what.all && what.keep.is_some() => {
+                Err(ApiError::new(ErrorCode::UsageInvalid, "--keep is about one group, not all"))
+            }
             None if what.all => self.assemble_all(&what, &extra).await,
             _ => Err(ApiError::new(ErrorCode::UsageInvalid, "name one group, or --all")
                 .hint("warpraid group assemble NAME [DRIVE...]")),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::control::model::{ActionDoc, DriveDoc, DriveListDoc, DriveState};
+use crate::control::model::{ActionDoc, DriveDoc, DriveListDoc};
 use crate::control::request::{DriveFail, DriveWipe};
 use crate::control::{Answer, ApiError, ErrorCode};
 use crate::daemon::api::{Api, check_identity, confirm_missing};
@@ -25,12 +25,8 @@ impl Api {
             match daemon.drive_doc(&path).await {
                 Ok(doc) => docs.push(doc),
                 Err(error) => {
-                    let state = match error.code {
-                        ErrorCode::DriveMounted | ErrorCode::DriveBusy => DriveState::Held,
-                        _ => DriveState::Failed,
-                    };
                     let device = listed.iter().find(|device| device.identity.path == path);
-                    docs.extend(device.map(|device| drives::doc_of_listing(device, state)));
+                    docs.extend(drives::doc_of_unopened(&path, device, &error));
                 }
             }
         }

@@ -9,7 +9,7 @@ use core::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 /// Wakes everybody who waits for a condition, whenever it may have changed.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct Event {
     waiters: Mutex<Vec<Waker>>,
 }
@@ -44,7 +44,7 @@ impl Event {
 }
 
 /// A mutex that tasks of several lanes can wait for and hold over awaits.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct TurnLock {
     taken: Mutex<bool>,
     freed: Event,

@@ -1,0 +1,123 @@
+//! The request of `group set`, and the window of times in it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::model::ScrubEvery;
+use super::{ApiError, ErrorCode};
+
+/// Changes settings of a group; what is not given stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupSet {
+    /// How often it is scrubbed by itself.
+    #[serde(default)]
+    pub scrub: Option<ScrubEvery>,
+    /// When scheduled scrubs may run: `HH:MM-HH:MM` in local time, over midnight too; `any` for at any time.
+    #[serde(default)]
+    pub scrub_window: Option<String>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+impl GroupSet {
+    /// Whether nothing is to be changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self { dry_run: self.dry_run, ..Self::default() }
+    }
+
+    /// Refuses values that are none, and a request for nothing.
+    ///
+    /// # Errors
+    /// `group.setting.invalid`.
+    pub fn check(&self) -> Result<(), ApiError> {
+        if self.is_empty() {
+            return Err(invalid("nothing to set was given").hint("for example: --scrub weekly"));
+        }
+        match self.scrub_window.as_deref() {
+            None | Some("any") => Ok(()),
+            Some(text) => DayWindow::parse(text).map(|_| ()).ok_or_else(|| {
+                invalid(&format!("the scrub window {:?} is not HH:MM-HH:MM", super::names::shown(text)))
+                    .hint("for example: --scrub-window 01:00-05:00, or any")
+            }),
+        }
+    }
+}
+
+fn invalid(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::GroupSettingInvalid, message)
+}
+
+/// A part of every day, by minutes from midnight; one that ends before it starts goes over midnight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DayWindow {
+    start_min: u32,
+    end_min: u32,
+}
+
+impl DayWindow {
+    /// `HH:MM-HH:MM`; none if it is not that, or empty.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (start, end) = text.split_once('-')?;
+        let (start_min, end_min) = (minute(start)?, minute(end)?);
+        (start_min != end_min).then_some(Self { start_min, end_min })
+    }
+
+    /// Whether this minute of the day is in it; its end is not.
+    #[must_use]
+    pub const fn contains(self, minute: u32) -> bool {
+        if self.start_min < self.end_min {
+            self.start_min <= minute && minute < self.end_min
+        } else {
+            self.start_min <= minute || minute < self.end_min
+        }
+    }
+}
+
+fn minute(text: &str) -> Option<u32> {
+    let two = |part: &str| {
+        (part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit()))
+            .then(|| part.parse::<u32>().ok())?
+    };
+    let (hours, minutes) = text.split_once(':')?;
+    let (hours, minutes) = (two(hours)?, two(minutes)?);
+    (minutes < 60 && (hours < 24 || (hours, minutes) == (24, 0))).then_some(hours * 60 + minutes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_the_day() {
+        let night = DayWindow::parse("22:30-05:00").unwrap();
+        assert!(night.contains(23 * 60) && night.contains(0) && night.contains(299));
+        assert!(!night.contains(300) && !night.contains(22 * 60 + 29));
+        let day = DayWindow::parse("01:00-24:00").unwrap();
+        assert!(day.contains(60) && day.contains(1439) && !day.contains(59));
+        for bad in [
+            "",
+            "1:00-05:00",
+            "01:00",
+            "01:00-05:60",
+            "25:00-26:00",
+            "01:00-01:00",
+            "01:00-05:00x",
+            "+1:00-05:00",
+        ] {
+            assert_eq!(DayWindow::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_for_nothing_is_refused() {
+        assert!(GroupSet::default().check().is_err());
+        assert!(GroupSet { dry_run: true, ..GroupSet::default() }.check().is_err());
+        assert!(GroupSet { scrub_window: Some("x".into()), ..GroupSet::default() }.check().is_err());
+        assert!(GroupSet { scrub_window: Some("any".into()), ..GroupSet::default() }.check().is_ok());
+        assert!(GroupSet { scrub: Some(ScrubEvery::Weekly), ..GroupSet::default() }.check().is_ok());
+    }
+}

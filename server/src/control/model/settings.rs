@@ -1,0 +1,44 @@
+//! What an operator has set for a group.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How often a group is scrubbed by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrubEvery {
+    /// Never.
+    #[default]
+    Off,
+    /// A day after the last one began.
+    Daily,
+    /// 7 days after.
+    Weekly,
+    /// 14 days after.
+    Biweekly,
+    /// 30 days after.
+    Monthly,
+}
+
+impl ScrubEvery {
+    /// Days from the start of one to the start of the next.
+    #[must_use]
+    pub const fn days(self) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Daily => Some(1),
+            Self::Weekly => Some(7),
+            Self::Biweekly => Some(14),
+            Self::Monthly => Some(30),
+        }
+    }
+}
+
+/// Settings of a group, as they are in force.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GroupSettingsDoc {
+    /// How often it is scrubbed by itself.
+    pub scrub: ScrubEvery,
+    /// When scheduled scrubs may run, `HH:MM-HH:MM` in local time; none: at any time.
+    pub scrub_window: Option<String>,
+}
