@@ -44,7 +44,7 @@ fn problem(daemon: &Daemon, code: &str) -> Option<Json> {
 }
 
 fn slow_down(daemon: &Daemon, slot: usize) {
-    daemon.ok(&["fault", "inject", &format!("tank:{slot}"), "slow", "--delay-ms", "20"]);
+    daemon.ok(&["fault", "inject", &format!("tank:{slot}"), "slow", "--delay-ms", "150"]);
 }
 
 fn sits_out_and_returns(level: u32, width: usize) {

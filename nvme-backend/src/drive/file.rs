@@ -53,6 +53,39 @@ impl Owner for FileLane {
     fn orphan_ended(&self) {
         self.shared.quarantined.fetch_sub(1, Ordering::Release);
     }
+
+    fn ended(&self, payload: &Payload, result: i32, took_ns: u64) {
+        match payload {
+            Payload::Leases(_) if result >= 0 => self.times.note(Timed::Read, took_ns),
+            Payload::Segs(_) if result >= 0 => self.times.note(Timed::Write, took_ns),
+            _ => {}
+        }
+    }
+}
+
+/// The owner of an operation whose time a fault counts.
+struct Untimed(Rc<FileLane>);
+
+impl Owner for Untimed {
+    fn fd(&self) -> RawFd {
+        self.0.fd
+    }
+
+    fn cancels_dropped(&self) -> bool {
+        false
+    }
+
+    fn may_block_lane(&self) -> bool {
+        self.0.may_block_lane()
+    }
+
+    fn orphaned(&self) {
+        self.0.orphaned();
+    }
+
+    fn orphan_ended(&self) {
+        self.0.orphan_ended();
+    }
 }
 
 const TIMED_OUT: &str = "no answer within the drive time-out";
@@ -72,6 +105,11 @@ impl FileLane {
         &self.times
     }
 
+    /// Itself as the owner of an operation that counts in its times, or of one that does not.
+    fn timed(self: &Rc<Self>, is_timed: bool) -> Rc<dyn Owner> {
+        if is_timed { self.owner() } else { Rc::new(Untimed(Rc::clone(self))) }
+    }
+
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
         self.clone()
     }
@@ -82,17 +120,15 @@ impl FileLane {
 
     pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_timed: bool) -> FileRead {
         let expect = leases_len(&into);
-        let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
-        let began_ns = is_timed.then(|| self.lane.round_ns());
-        FileRead { drive: Rc::clone(self), op, expect, began_ns }
+        let op = ring::read(&self.lane, self.timed(is_timed), at, into, self.deadline_ns());
+        FileRead { drive: Rc::clone(self), op, expect }
     }
 
     pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability, is_timed: bool) -> FileWrite {
         let expect = segs_len(&from);
         let fua = how == Durability::Fua;
-        let op = ring::write(&self.lane, self.owner(), at, from, fua, self.deadline_ns());
-        let began_ns = is_timed.then(|| self.lane.round_ns());
-        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false, began_ns }
+        let op = ring::write(&self.lane, self.timed(is_timed), at, from, fua, self.deadline_ns());
+        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false }
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
@@ -192,8 +228,6 @@ pub(crate) struct FileRead {
     drive: Rc<FileLane>,
     op: OpFuture,
     expect: u64,
-    /// Since when it is timed, if it is.
-    began_ns: Option<u64>,
 }
 
 impl Future for FileRead {
@@ -209,13 +243,7 @@ impl Future for FileRead {
             Finished::Done(..) => unreachable!("a read hands its leases back"),
         };
         let result = match u64::try_from(result) {
-            Ok(got) if got == self.expect => {
-                if let Some(began_ns) = self.began_ns {
-                    let took_ns = self.drive.lane.round_ns().saturating_sub(began_ns);
-                    self.drive.times.note(Timed::Read, took_ns);
-                }
-                Ok(())
-            }
+            Ok(got) if got == self.expect => Ok(()),
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
             Err(_) => Err(self.drive.failed(-result, "read")),
         };
@@ -232,8 +260,6 @@ pub(crate) struct FileWrite {
     expect: u64,
     /// A short write to a file was continued once.
     continued: bool,
-    /// Since when it is timed, if it is.
-    began_ns: Option<u64>,
 }
 
 /// What is left of `segs` after their first `skip` bytes.
@@ -266,10 +292,6 @@ impl Future for FileWrite {
             };
             let wrote = match u64::try_from(result) {
                 Ok(wrote) if wrote == self.expect => {
-                    if let Some(began_ns) = self.began_ns {
-                        let took_ns = self.drive.lane.round_ns().saturating_sub(began_ns);
-                        self.drive.times.note(Timed::Write, took_ns);
-                    }
                     return Poll::Ready(Ok(()));
                 }
                 Ok(wrote) => wrote,
@@ -283,7 +305,7 @@ impl Future for FileWrite {
             // A regular file may stop short at a limit or a signal; the rest then says why.
             let (at, how) = (self.at + wrote, self.how);
             let next = self.drive.write(at, rest(&segs, wrote), how, false);
-            *self = FileWrite { continued: true, began_ns: self.began_ns, ..next };
+            *self = FileWrite { continued: true, ..next };
         }
     }
 }
