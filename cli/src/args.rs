@@ -64,6 +64,12 @@ pub(crate) enum Command {
     /// Drives: what can be a member
     #[command(subcommand, after_help = "Example:\n  warpraid drive list")]
     Drive(DriveVerb),
+    /// Spares: blank drives that take a lost member's place by themselves
+    #[command(subcommand, after_help = "Example:\n  warpraid spare list")]
+    Spare(SpareVerb),
+    /// Faults: drives that fail on purpose, for drills; only with `serve --allow-faults`
+    #[command(subcommand, after_help = "Example:\n  warpraid fault list")]
+    Fault(FaultVerb),
     /// Groups: RAID sets over drives
     #[command(subcommand, after_help = "Example:\n  warpraid group list")]
     Group(GroupVerb),
@@ -185,6 +191,109 @@ pub(crate) enum DriveVerb {
         /// Also where the group goes offline by it
         #[arg(long)]
         force: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SpareVerb {
+    /// Keep a blank drive for the loss of a member
+    #[command(
+        after_help = "Example:\n  warpraid spare add /dev/nvme9n1 --global\n  warpraid spare add /dev/nvme9n1 --group tank --dry-run"
+    )]
+    Add {
+        /// Path or serial
+        drive: String,
+        /// Only for this group: name or uuid
+        #[arg(long, value_name = "GROUP", conflicts_with = "global", required_unless_present = "global")]
+        group: Option<String>,
+        /// For whichever group needs it first
+        #[arg(long)]
+        global: bool,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// Give a spare up
+    #[command(after_help = "Example:\n  warpraid spare remove /dev/nvme9n1")]
+    Remove {
+        /// Path or serial
+        drive: String,
+        #[command(flatten)]
+        writes: Writes,
+    },
+    /// All spares, and whether each could be used now
+    #[command(after_help = "Example:\n  warpraid spare list")]
+    List,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum FaultArg {
+    /// Every command fails as on a removed drive
+    Fail,
+    /// No answer until cleared
+    Hang,
+    /// Every command takes longer: --delay-ms, --factor
+    Slow,
+    /// Reads of a range fail with a medium error until rewritten
+    Bad,
+    /// One bit of each block of a range reads wrong until rewritten
+    Flip,
+    /// Writes are acknowledged and not done
+    LostWrite,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InjectArgs {
+    /// Path, serial, device uuid, or GROUP:SLOT
+    pub(crate) drive: String,
+    /// What the drive does wrong
+    #[arg(value_enum)]
+    pub(crate) what: FaultArg,
+    /// slow: milliseconds added to each command
+    #[arg(long, value_name = "MS")]
+    pub(crate) delay_ms: Option<u64>,
+    /// slow: times the drive's own time
+    #[arg(long, value_name = "N")]
+    pub(crate) factor: Option<u32>,
+    /// Where on the drive, in whole blocks, e.g. 64M+4K [default: bad and flip: one block of the data, by --seed;
+    /// lost-write: all of the data; else everywhere]
+    #[arg(long, value_name = "OFFSET+LEN")]
+    pub(crate) range: Option<String>,
+    /// Only the next N commands that it meets
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Chooses blocks and bits
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// End by itself after this time, e.g. 30s
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) lasts: Option<String>,
+    #[command(flatten)]
+    pub(crate) writes: Writes,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum FaultVerb {
+    /// Make a drive do something wrong
+    #[command(
+        after_help = "Example:\n  warpraid fault inject tank:2 slow --delay-ms 50 --for 2m\n  warpraid fault inject tank:1 bad --seed 7\n  warpraid fault inject tank:0 flip --range 64M+4K --yes"
+    )]
+    Inject(InjectArgs),
+    /// All faults
+    #[command(after_help = "Example:\n  warpraid fault list")]
+    List,
+    /// End faults
+    #[command(
+        after_help = "Example:\n  warpraid fault clear 3\n  warpraid fault clear tank:2\n  warpraid fault clear --all"
+    )]
+    Clear {
+        /// Number of a fault, or a drive: path, serial, device uuid, or GROUP:SLOT
+        #[arg(value_name = "ID|DRIVE", required_unless_present = "all", conflicts_with = "all")]
+        which: Option<String>,
+        /// All faults
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         writes: Writes,
     },
@@ -480,6 +589,19 @@ pub(crate) struct ServeArgs {
     /// A drive to look at beside the block devices of the host (may be repeated)
     #[arg(long = "drive", value_name = "PATH")]
     pub(crate) drives: Vec<PathBuf>,
+    /// Allow `fault inject`: drives that fail on purpose, for drills; never on data you need
+    #[arg(long)]
+    pub(crate) allow_faults: bool,
+    /// Failed commands of a member within an hour, made good from redundancy, after which it is dropped if the group can
+    /// lose another one after that; 0: never [default: 50]
+    #[arg(long, value_name = "N")]
+    pub(crate) error_budget: Option<u64>,
+    /// How long a member that is missing at start is waited for before a spare takes its place [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) spare_wait: Option<String>,
+    /// The same for a member that failed while the daemon watched [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) spare_wait_failed: Option<String>,
     /// Do not start the groups found on the drives
     #[arg(long)]
     pub(crate) no_assemble: bool,

@@ -17,7 +17,9 @@ pub(crate) fn run(verb: &DriveVerb, client: &Client, output: &Output) -> Ended {
         DriveVerb::List => output.document(&client.look(Op::Drives, &[], &())?, list),
         DriveVerb::Show { drive } => {
             let drive = units::drive(drive)?;
-            output.document(&client.look(Op::Drive, &[("drive", &drive)], &())?, show)
+            output.document(&client.look(Op::Drive, &[("drive", &drive)], &())?, |drive: &DriveDoc| {
+                format!("{}\n{}", show(drive), health(drive))
+            })
         }
         DriveVerb::Wipe { drive, expect_uuid, writes } => {
             let drive = units::drive(drive)?;
@@ -72,7 +74,7 @@ fn role(drive: &DriveDoc) -> String {
         DriveState::Used => {
             drive.signatures.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>().join(", ")
         }
-        DriveState::Free => String::new(),
+        DriveState::Free | DriveState::Spare => String::new(),
         DriveState::Failed | DriveState::NotPermitted => drive.why.clone().unwrap_or_default(),
     }
 }
@@ -95,6 +97,25 @@ fn list(drives: &DriveListDoc) -> String {
         ]
     }));
     table(&rows)
+}
+
+/// What the drive says of its own health.
+fn health(drive: &DriveDoc) -> String {
+    let Some(smart) = &drive.smart else { return fields(&[("SMART", "not available".into())]) };
+    let warnings = if smart.warnings.is_empty() { "none".into() } else { smart.warnings.join("; ") };
+    fields(&[
+        ("SMART warnings", warnings),
+        ("temperature", format!("{} C", smart.temperature_c)),
+        ("life used", format!("{} %", smart.used_percent)),
+        (
+            "spare left",
+            format!("{} % (warns below {} %)", smart.spare_percent, smart.spare_threshold_percent),
+        ),
+        ("written", human(smart.written_bytes)),
+        ("powered on", format!("{} hours", smart.power_on_hours)),
+        ("unsafe shutdowns", smart.unsafe_shutdowns.to_string()),
+        ("media errors", smart.media_errors.to_string()),
+    ])
 }
 
 /// One drive, field by field; also the head of `examine`.

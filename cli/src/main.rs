@@ -13,12 +13,14 @@ mod disk;
 mod drive;
 mod events;
 mod explain;
+mod fault;
 mod group;
 mod group_scrub;
 mod group_set;
 mod man;
 mod output;
 mod render;
+mod spare;
 mod status;
 mod system;
 mod units;
@@ -59,6 +61,8 @@ fn run(cli: &Cli, output: &Output) -> Ended {
             let client = Client::new(cli.socket.clone())?;
             match command {
                 Command::Drive(verb) => drive::run(verb, &client, output),
+                Command::Spare(verb) => spare::run(verb, &client, output),
+                Command::Fault(verb) => fault::run(verb, &client, output),
                 Command::Group(verb) => group::run(verb, &client, output),
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),

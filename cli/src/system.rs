@@ -63,6 +63,10 @@ pub(crate) fn start_log(filter: Option<&str>, is_daemon: bool) -> Result<(), Api
     Ok(())
 }
 
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
     let unset = |what: &str, option: &str| {
         let message = format!("there is no default for the {what} of a user without {option}");
@@ -88,12 +92,19 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
         .map(|text| units::size(text, "memory", ErrorCode::UsageInvalid))
         .transpose()?;
     if let Some(text) = &args.drive_timeout {
-        let timeout = units::time(text, "drive time-out")?;
-        options.drive_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        options.drive_timeout_ns = nanoseconds(units::time(text, "drive time-out")?);
     }
     options.drives = args.drives.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?;
     options.assemble = !args.no_assemble;
     alerting(args, &mut options, absolute)?;
+    options.allow_faults = args.allow_faults;
+    options.error_budget = args.error_budget.unwrap_or(options.error_budget);
+    if let Some(text) = &args.spare_wait {
+        options.spare_wait_missing_ns = nanoseconds(units::time(text, "wait for a missing member")?);
+    }
+    if let Some(text) = &args.spare_wait_failed {
+        options.spare_wait_failed_ns = nanoseconds(units::time(text, "wait after a failure")?);
+    }
     server::daemon::serve(options)?;
     Ok(ExitCode::SUCCESS)
 }

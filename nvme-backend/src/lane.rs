@@ -247,8 +247,8 @@ impl Lane {
         }
         inner.ring.enter(inner.shared.eventfd(), wait_ns);
         inner.shared.awake();
-        inner.ring.reap();
         let now_ns = monotonic_ns();
+        inner.ring.reap(now_ns);
         inner.round_ns.set(now_ns);
         inner.timers.fire(now_ns);
         inner.ring.expire(now_ns);

@@ -33,8 +33,8 @@ const UNSAFE_FOLDERS: &[&str] = &[
 /// The cases of the field that have a test: the name of a test begins with the id.
 const CASES: &[&str] = &[
     "sl_01", "sl_02", "sl_03", "sl_04", "sl_05", "sl_08", "sl_09", "ad_01", "ad_02", "ad_03", "ad_04",
-    "ad_05", "ad_06", "ad_07", "ad_08", "mk_01", "mk_02", "mk_03", "mk_04", "mk_05", "mk_06", "ot_05",
-    "ot_07",
+    "ad_05", "ad_06", "ad_07", "ad_08", "mk_01", "mk_02", "mk_03", "mk_04", "mk_05", "mk_06", "ot_01",
+    "ot_05", "ot_07",
 ];
 
 fn root() -> PathBuf {

@@ -81,6 +81,7 @@ pub fn member(slot: u8, state: MemberState) -> MemberDoc {
         errors: ErrorCountsDoc::default(),
         why: None,
         progress: None,
+        latency: None,
     }
 }
 
@@ -294,6 +295,7 @@ pub fn drive() -> DriveDoc {
         }],
         holders: vec!["/mnt/old".into()],
         errors: ErrorCountsDoc { commands: 3 },
+        smart: None,
     }
 }
 
@@ -407,6 +409,66 @@ impl Control for Fake {
     }
     async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
         self.act("drive fail", &drive, how.dry_run, &how)
+    }
+    async fn faults(&self) -> Answer<FaultListDoc> {
+        let fault = FaultDoc {
+            id: 3,
+            drive: "/dev/nvme3n1".into(),
+            what: FaultWhat::Slow,
+            group: Some("tank".into()),
+            slot: Some(3),
+            delay_ns: 50_000_000,
+            factor: 1,
+            ranges: None,
+            hits: 17,
+            active: true,
+            since_unix_s: NOW_UNIX_S - 60,
+            until_unix_s: None,
+        };
+        let bad = FaultDoc {
+            id: 4,
+            what: FaultWhat::Bad,
+            delay_ns: 0,
+            ranges: Some(vec![RangeDoc { offset_bytes: 1 << 26, len_bytes: 4096 }]),
+            group: None,
+            slot: None,
+            ..fault.clone()
+        };
+        self.answer("faults".into(), FaultListDoc { faults: vec![fault, bad] })
+    }
+    async fn fault_inject(&self, what: FaultInject) -> Answer<ActionDoc> {
+        self.act("fault inject", &what.drive, what.dry_run, &what)
+    }
+    async fn fault_clear(&self, what: FaultClear) -> Answer<ActionDoc> {
+        self.act("fault clear", "all", what.dry_run, &what)
+    }
+    async fn spares(&self) -> Answer<SpareListDoc> {
+        let spare = SpareDoc {
+            drive: "/dev/nvme9n1".into(),
+            serial: Some("S4X9NF0M0000009".into()),
+            size_bytes: 3_840_755_982_336,
+            block_size_bytes: 512,
+            numa_node: Some(1),
+            group: None,
+            group_uuid: None,
+            state: SpareState::Ready,
+            why: None,
+        };
+        let kept = SpareDoc {
+            drive: "/dev/nvme10n1".into(),
+            group: Some("tank".into()),
+            group_uuid: Some(GROUP_UUID.into()),
+            state: SpareState::Missing,
+            why: Some("it is not there".into()),
+            ..spare.clone()
+        };
+        self.answer("spares".into(), SpareListDoc { spares: vec![kept, spare] })
+    }
+    async fn spare_add(&self, what: SpareAdd) -> Answer<ActionDoc> {
+        self.act("spare add", &what.drive, what.dry_run, &what)
+    }
+    async fn spare_remove(&self, what: SpareRemove) -> Answer<ActionDoc> {
+        self.act("spare remove", &what.drive, what.dry_run, &what)
     }
     async fn group_plan(&self, what: GroupPlan) -> Answer<PlanDoc> {
         self.answer(format!("group plan {what:?}"), plan())

@@ -23,6 +23,7 @@ use raid_core::ports::{Done, Durability, IoError, IoKind};
 use raid_core::units::{u64_of, usize_of};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::times::Timed;
 use super::{LaneDrive, Shared};
 use crate::lane::Lane;
 use crate::ring::{self, Finished, OpFuture, Owner, Payload};
@@ -391,14 +392,18 @@ pub(super) fn read(drive: &LaneDrive, at: u64, into: Leases) -> Boxed<Done<Lease
     let verdict = Verdict::of(drive.shared(), Command::Read, &(at..at + leases_len(&into)));
     let block_bytes = u64::from(drive.shared().block_size.bytes());
     let running = run(drive, verdict, Payload::Leases(into), move |drive, payload| {
-        let reading = drive.sound_read(at, leases_of(payload));
+        let reading = drive.sound_read(at, leases_of(payload), false);
         Box::pin(async move {
             let done = reading.await;
             (done.result, done.buf.map(Payload::Leases))
         })
     });
+    let (drive, began_ns) = (drive.clone(), drive.lane().now_ns());
     Box::pin(async move {
         let ((result, payload), verdict) = running.await;
+        if result.is_ok() {
+            drive.note(Timed::Read, drive.lane().now_ns().saturating_sub(began_ns));
+        }
         let mut buf = payload.map(leases_of);
         if let (Ok(()), Some(leases)) = (&result, &mut buf) {
             verdict.flips.iter().for_each(|(fault, seed)| fault.flip(at, block_bytes, *seed, leases));
@@ -411,10 +416,17 @@ pub(super) fn read(drive: &LaneDrive, at: u64, into: Leases) -> Boxed<Done<Lease
 pub(super) fn write(drive: &LaneDrive, at: u64, from: Segs, how: Durability) -> Boxed<Result<(), IoError>> {
     let verdict = Verdict::of(drive.shared(), Command::Write, &(at..at + segs_len(&from)));
     let running = run(drive, verdict, Payload::Segs(from), move |drive, payload| {
-        let writing = drive.sound_write(at, segs_of(payload), how);
+        let writing = drive.sound_write(at, segs_of(payload), how, false);
         Box::pin(async move { (writing.await, None) })
     });
-    Box::pin(async move { running.await.0.0 })
+    let (drive, began_ns) = (drive.clone(), drive.lane().now_ns());
+    Box::pin(async move {
+        let result = running.await.0.0;
+        if result.is_ok() {
+            drive.note(Timed::Write, drive.lane().now_ns().saturating_sub(began_ns));
+        }
+        result
+    })
 }
 
 /// A flush of a drive that has faults.

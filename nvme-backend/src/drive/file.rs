@@ -17,6 +17,7 @@ use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Durability, IoError, IoKind};
 
 use super::errno::of_errno;
+use super::times::{LaneTimes, Timed};
 use super::{Medium, Shared};
 use crate::lane::Lane;
 use crate::meter::{IoOp, LaneMeters};
@@ -31,6 +32,7 @@ pub(crate) struct FileLane {
     pub(super) shared: Arc<Shared>,
     fd: RawFd,
     meters: Arc<LaneMeters>,
+    times: Arc<LaneTimes>,
 }
 
 impl Owner for FileLane {
@@ -53,6 +55,39 @@ impl Owner for FileLane {
     fn orphan_ended(&self) {
         self.shared.quarantined.fetch_sub(1, Ordering::Release);
     }
+
+    fn ended(&self, payload: &Payload, result: i32, took_ns: u64) {
+        match payload {
+            Payload::Leases(_) if result >= 0 => self.times.note(Timed::Read, took_ns),
+            Payload::Segs(_) if result >= 0 => self.times.note(Timed::Write, took_ns),
+            _ => {}
+        }
+    }
+}
+
+/// The owner of an operation whose time a fault counts.
+struct Untimed(Rc<FileLane>);
+
+impl Owner for Untimed {
+    fn fd(&self) -> RawFd {
+        self.0.fd
+    }
+
+    fn cancels_dropped(&self) -> bool {
+        false
+    }
+
+    fn may_block_lane(&self) -> bool {
+        self.0.may_block_lane()
+    }
+
+    fn orphaned(&self) {
+        self.0.orphaned();
+    }
+
+    fn orphan_ended(&self) {
+        self.0.orphan_ended();
+    }
 }
 
 const TIMED_OUT: &str = "no answer within the drive time-out";
@@ -61,7 +96,9 @@ impl FileLane {
     pub(super) fn new(lane: &Lane, shared: &Arc<Shared>, fd: RawFd) -> Rc<Self> {
         let meters = Arc::new(LaneMeters::default());
         shared.meters.lock().push(Arc::clone(&meters));
-        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters })
+        let times = Arc::new(LaneTimes::default());
+        shared.times.lock().push(Arc::clone(&times));
+        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters, times })
     }
 
     /// Counts an operation that ended.
@@ -73,6 +110,15 @@ impl FileLane {
         &self.lane
     }
 
+    pub(super) fn times(&self) -> &LaneTimes {
+        &self.times
+    }
+
+    /// Itself as the owner of an operation that counts in its times, or of one that does not.
+    fn timed(self: &Rc<Self>, is_timed: bool) -> Rc<dyn Owner> {
+        if is_timed { self.owner() } else { Rc::new(Untimed(Rc::clone(self))) }
+    }
+
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
         self.clone()
     }
@@ -81,16 +127,16 @@ impl FileLane {
         self.lane.round_ns().saturating_add(self.shared.timeout_ns)
     }
 
-    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases) -> FileRead {
+    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_timed: bool) -> FileRead {
         let expect = leases_len(&into);
-        let op = ring::read(&self.lane, self.owner(), at, into, self.deadline_ns());
+        let op = ring::read(&self.lane, self.timed(is_timed), at, into, self.deadline_ns());
         FileRead { drive: Rc::clone(self), op, expect, began_ns: self.lane.round_ns() }
     }
 
-    pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability) -> FileWrite {
+    pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability, is_timed: bool) -> FileWrite {
         let expect = segs_len(&from);
         let fua = how == Durability::Fua;
-        let op = ring::write(&self.lane, self.owner(), at, from, fua, self.deadline_ns());
+        let op = ring::write(&self.lane, self.timed(is_timed), at, from, fua, self.deadline_ns());
         let began_ns = self.lane.round_ns();
         FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false, began_ns }
     }
@@ -271,7 +317,9 @@ impl FileWrite {
                 Finished::Done(..) => unreachable!("a write hands its segments back"),
             };
             let wrote = match u64::try_from(result) {
-                Ok(wrote) if wrote == self.expect => return Poll::Ready(Ok(())),
+                Ok(wrote) if wrote == self.expect => {
+                    return Poll::Ready(Ok(()));
+                }
                 Ok(wrote) => wrote,
                 Err(_) => return Poll::Ready(Err(self.drive.failed(-result, "write"))),
             };
@@ -282,7 +330,7 @@ impl FileWrite {
             }
             // A regular file may stop short at a limit or a signal; the rest then says why.
             let (at, how) = (self.at + wrote, self.how);
-            let next = self.drive.write(at, rest(&segs, wrote), how);
+            let next = self.drive.write(at, rest(&segs, wrote), how, false);
             let began_ns = self.began_ns;
             *self = FileWrite { continued: true, began_ns, ..next };
         }

@@ -9,8 +9,10 @@ mod errnos;
 mod fault;
 mod file;
 mod identity;
+mod ioctl;
 mod memory;
 mod open;
+mod times;
 
 use std::future::{Future, Ready, ready};
 use std::ops::Range;
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Drive, Durability, IoError, IoKind};
 use raid_core::units::{BlockSize, DriveOffset};
@@ -32,11 +34,14 @@ use crate::lane::Lane;
 use crate::meter::{self, IoOp, LaneMeters, Metered};
 use file::{FileFlush, FileLane, FileRead, FileWrite, FileZero};
 use memory::Ram;
+use times::{LaneTimes, Timed};
 
 pub use errnos::Errnos;
 pub use fault::{Fault, FaultKind};
 pub use identity::{DeviceListing, DriveKind, Identity, list_block_devices};
+pub use ioctl::{Smart, read_smart};
 pub use open::{OpenError, OpenOptions};
+pub use times::{Histogram, Times};
 
 /// Where the bytes of a drive are.
 enum Medium {
@@ -61,6 +66,8 @@ struct Shared {
     read_only: bool,
     /// Commands that nobody waits for any more but the kernel still works on.
     quarantined: AtomicUsize,
+    /// What each lane that ever had a handle counts.
+    times: Mutex<Vec<Arc<LaneTimes>>>,
     /// Whether `faults` has any: all a command of a sound drive looks at.
     is_faulty: AtomicBool,
     /// What it does wrong on purpose.
@@ -115,6 +122,7 @@ impl OpenDrive {
             timeout_ns: OpenOptions::default().timeout_ns,
             read_only: false,
             quarantined: AtomicUsize::new(0),
+            times: Mutex::default(),
             is_faulty: AtomicBool::new(false),
             faults: RwLock::default(),
             no_punch: AtomicBool::new(false),
@@ -226,6 +234,14 @@ impl OpenDrive {
         matches!(self.0.medium, Medium::File { is_direct: true, .. })
     }
 
+    /// How long it has taken to answer since it was opened. Drives in memory answer at once and count nothing.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let mut sum = Times::default();
+        self.0.times.lock().iter().for_each(|lane| sum.add(lane));
+        sum
+    }
+
     /// What the drive does wrong from now on, for all its handles; none: nothing. Commands that a fault holds already are
     /// let go by [`Fault::end`] only.
     pub fn set_faults(&self, faults: Vec<Arc<Fault>>) {
@@ -306,14 +322,21 @@ impl LaneDrive {
         }
     }
 
+    /// Counts a command that a fault had its hands in.
+    fn note(&self, timed: Timed, ns: u64) {
+        if let Handle::File(file) = &self.0 {
+            file.times().note(timed, ns);
+        }
+    }
+
     fn is_faulty(&self) -> bool {
         self.shared().is_faulty.load(Ordering::Relaxed)
     }
 
-    /// A read that was checked, of a drive without faults.
-    fn sound_read(&self, at: u64, mut into: Leases) -> Either<Done<Leases>, FileRead> {
+    /// A read that was checked, of a drive without faults; `is_timed`: counted in the drive's times.
+    fn sound_read(&self, at: u64, mut into: Leases, is_timed: bool) -> Either<Done<Leases>, FileRead> {
         match &self.0 {
-            Handle::File(file) => return Either::Ring(file.read(at, into)),
+            Handle::File(file) => return Either::Ring(file.read(at, into, is_timed)),
             Handle::Ram(memory) => {
                 let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                 ram.read(at, &mut into);
@@ -324,9 +347,15 @@ impl LaneDrive {
     }
 
     /// A write that was checked, to a drive without faults.
-    fn sound_write(&self, at: u64, from: Segs, how: Durability) -> Either<Result<(), IoError>, FileWrite> {
+    fn sound_write(
+        &self,
+        at: u64,
+        from: Segs,
+        how: Durability,
+        is_timed: bool,
+    ) -> Either<Result<(), IoError>, FileWrite> {
         match &self.0 {
-            Handle::File(file) => return Either::Ring(file.write(at, from, how)),
+            Handle::File(file) => return Either::Ring(file.write(at, from, how, is_timed)),
             Handle::Ram(memory) => {
                 let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                 ram.write(at, &from);
@@ -388,7 +417,7 @@ impl Drive for LaneDrive {
         let bytes = leases_len(&into);
         match self.shared().check(at.0, bytes) {
             Ok(()) if bytes > 0 && self.is_faulty() => Either::Faulty(fault::read(self, at.0, into)),
-            Ok(()) if bytes > 0 => self.sound_read(at.0, into),
+            Ok(()) if bytes > 0 => self.sound_read(at.0, into, true),
             result => Either::<_, FileRead>::now(Done { result, buf: Some(into) }),
         }
     }
@@ -402,7 +431,7 @@ impl Drive for LaneDrive {
         let bytes = segs_len(&from);
         match self.shared().check_write(at.0, bytes) {
             Ok(()) if bytes > 0 && self.is_faulty() => Either::Faulty(fault::write(self, at.0, from, how)),
-            Ok(()) if bytes > 0 => self.sound_write(at.0, from, how),
+            Ok(()) if bytes > 0 => self.sound_write(at.0, from, how, true),
             result => Either::<_, FileWrite>::now(result),
         }
     }

@@ -61,6 +61,9 @@ pub(crate) trait Owner {
     fn cancels_late(&self) -> bool {
         true
     }
+    /// An operation that somebody waits for ended `took_ns` after it was queued: when its completion was reaped, which may
+    /// be long before its future is polled.
+    fn ended(&self, _payload: &Payload, _result: i32, _took_ns: u64) {}
     /// An operation became an orphan: nobody waits for it, but the kernel still works on it.
     fn orphaned(&self) {}
     /// An orphan's completion arrived.
@@ -96,6 +99,8 @@ struct Slot {
     state: State,
     generation: u32,
     result: i32,
+    /// The round it was queued in.
+    began_ns: u64,
     /// `u64::MAX`: none.
     deadline_ns: u64,
     waker: Option<Waker>,
@@ -254,6 +259,7 @@ impl Ring {
                     state: State::Free,
                     generation: 0,
                     result: 0,
+                    began_ns: 0,
                     deadline_ns: u64::MAX,
                     waker: None,
                     payload: Payload::None,
@@ -268,6 +274,7 @@ impl Ring {
         assert!(slot.state == State::Free && slot.waker.is_none());
         slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
         slot.payload = payload;
+        slot.began_ns = lane.round_ns();
         slot.deadline_ns = deadline_ns;
         let fd = Fd(owner.fd());
         let may_block_lane = owner.may_block_lane();
@@ -332,7 +339,7 @@ impl Ring {
     }
 
     /// Takes in all completions and wakes their futures; returns how many.
-    pub(crate) fn reap(&self) -> usize {
+    pub(crate) fn reap(&self, now_ns: u64) -> usize {
         let mut total = 0;
         loop {
             let mut batch: SmallVec<[(u64, i32, u32); 64]> = SmallVec::new();
@@ -357,7 +364,7 @@ impl Ring {
                         }
                     }
                     _ => {
-                        self.complete(user_data, result);
+                        self.complete(user_data, result, now_ns);
                         total += 1;
                     }
                 }
@@ -365,7 +372,7 @@ impl Ring {
         }
     }
 
-    fn complete(&self, user_data: u64, result: i32) {
+    fn complete(&self, user_data: u64, result: i32, now_ns: u64) {
         let index = usize_of(user_data & 0xffff_ffff);
         let mut waker = None;
         let mut freed = None;
@@ -379,6 +386,9 @@ impl Ring {
                 State::Waiting => {
                     slot.state = State::Done;
                     waker = slot.waker.take();
+                    if let Some(owner) = &slot.owner {
+                        owner.ended(&slot.payload, result, now_ns.saturating_sub(slot.began_ns));
+                    }
                 }
                 State::Late => {
                     // Its future was woken when it became late, and finds the buffers after all.
@@ -479,7 +489,7 @@ impl Ring {
                     break;
                 }
                 self.enter(wake, Some((deadline_ns - now_ns).min(100_000_000)));
-                self.reap();
+                self.reap(now_ns);
             }
         }
         self.in_flight() == 0

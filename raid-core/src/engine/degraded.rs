@@ -43,6 +43,11 @@ pub(super) const DIRTY: IoError = IoError::new(
 impl<E: Env> Group<E> {
     /// How a range of a data column is read under the lock.
     fn way(&self, lane: &LaneView<E>, piece: &ReadPiece) -> Result<Way, IoError> {
+        if !piece.is_plain
+            && let Some(sources) = self.way_around(lane, piece.stripe, piece.index, &piece.columns)
+        {
+            return Ok(Way::Solve(sources));
+        }
         if let Some(slot) = self.direct(lane, piece.stripe, piece.index, &piece.columns) {
             return Ok(Way::Direct(slot));
         }
@@ -82,12 +87,21 @@ impl<E: Env> Group<E> {
         for step in pieces.chunks_mut(per_step) {
             let mut attempts = 0;
             while let Err(attempt) = self.read_locked_once(step).await {
-                if let Err(error) = self.start_again(attempt).await {
-                    self.read_by_blocks(step, error).await?;
-                }
+                let goes_around = self.0.shared.avoided.any() && step.iter().any(|piece| !piece.is_plain);
+                let again = match self.start_again(attempt).await {
+                    Err(error) if !goes_around => self.read_by_blocks(step, error).await,
+                    again => again,
+                };
                 attempts += 1;
-                if attempts == ATTEMPTS_MAX {
-                    return Err(GAVE_UP);
+                match again {
+                    Ok(()) if attempts < ATTEMPTS_MAX => {}
+                    // What cannot be read around an avoided member is read from it.
+                    _ if goes_around => {
+                        step.iter_mut().for_each(|piece| piece.is_plain = true);
+                        attempts = 0;
+                    }
+                    Ok(()) => return Err(GAVE_UP),
+                    Err(error) => return Err(error),
                 }
             }
         }
@@ -111,8 +125,14 @@ impl<E: Env> Group<E> {
             for at in columns.clone().step_by(usize_of_u32(block)) {
                 let columns_of_block = at..at + block;
                 let (stripe, index) = (piece.stripe, piece.index);
-                let mut one =
-                    [ReadPiece { stripe, index, columns: columns_of_block, lease: None, is_done: false }];
+                let mut one = [ReadPiece {
+                    stripe,
+                    index,
+                    columns: columns_of_block,
+                    lease: None,
+                    is_done: false,
+                    is_plain: true,
+                }];
                 let mut attempts = 0;
                 while let Err(attempt) = self.read_locked_once(&mut one).await {
                     self.start_again(attempt).await?;

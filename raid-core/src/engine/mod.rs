@@ -13,6 +13,7 @@
 //!   exceptions are metadata pages, which have an order of their own.
 //! - In a parity group beyond its tolerance nothing is written any more, so that returning members complete it (M5).
 
+mod avoid;
 mod badblocks;
 mod commit;
 mod degraded;

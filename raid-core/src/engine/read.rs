@@ -20,6 +20,8 @@ pub(super) struct ReadPiece {
     pub(super) columns: Range<u32>,
     pub(super) lease: Option<Lease>,
     pub(super) is_done: bool,
+    /// A way around an avoided member failed: the member itself is read.
+    pub(super) is_plain: bool,
 }
 
 impl<E: Env> Group<E> {
@@ -41,7 +43,7 @@ impl<E: Env> Group<E> {
             let columns = place.column..place.column + into[0].len();
             let fits = columns.end <= geometry.chunk_bytes();
             let lane = self.lane_view();
-            if fits && let Some(slot) = self.direct(&lane, place.stripe, place.index, &columns) {
+            if fits && let Some(slot) = self.at_once(&lane, place.stripe, place.index, &columns) {
                 let done = self.read_direct(&lane, place.stripe, slot, place.column, into).await;
                 if done.result.is_ok() && lane.version() == self.0.shared.version() {
                     return done;
@@ -79,6 +81,20 @@ impl<E: Env> Group<E> {
         done
     }
 
+    /// As [`Group::direct`], but not a member that is avoided and can be read around.
+    fn at_once(
+        &self,
+        lane: &LaneView<E>,
+        stripe: Stripe,
+        index: DataIndex,
+        columns: &Range<u32>,
+    ) -> Option<Slot> {
+        if self.0.shared.avoided.any() && self.way_around(lane, stripe, index, columns).is_some() {
+            return None;
+        }
+        self.direct(lane, stripe, index, columns)
+    }
+
     /// The member from which a range of a data column can be read without a lock, if any. Of mirrors the least busy copy;
     /// only the source of resync where they may differ (SAFETY S1).
     pub(super) fn direct(
@@ -101,7 +117,9 @@ impl<E: Env> Group<E> {
         let turn = u8::try_from(stripe.0 % u64::from(geometry.copies())).expect("below the number of copies");
         let first = geometry.data_slot(stripe, index).0;
         let rotated = (0..geometry.copies()).map(|i| Slot(first + (i + turn) % geometry.copies()));
-        rotated.filter(|&slot| readable(slot)).min_by_key(|&slot| lane.queued(slot).get())
+        rotated
+            .filter(|&slot| readable(slot))
+            .min_by_key(|&slot| (shared.avoided.has(slot), lane.queued(slot).get()))
     }
 
     /// Any read: directly what can be, the rest under the stripe locks.
@@ -147,6 +165,7 @@ impl<E: Env> Group<E> {
                 columns: place.column..place.column + size,
                 lease: leases.next(),
                 is_done: false,
+                is_plain: false,
             }
         };
         Ok(geometry.pieces(at, len).map(piece).collect())
@@ -162,7 +181,7 @@ impl<E: Env> Group<E> {
             let run = start..start + same;
             start = run.end;
             let columns = pieces[run.start].columns.start..pieces[run.end - 1].columns.end;
-            if let Some(slot) = self.direct(lane, stripe, index, &columns) {
+            if let Some(slot) = self.at_once(lane, stripe, index, &columns) {
                 let into = pieces[run.clone()].iter_mut().filter_map(|piece| piece.lease.take()).collect();
                 let at = self.0.shared.geometry().member_offset(stripe, columns.start);
                 lane.queued(slot).set(lane.queued(slot).get() + 1);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::avoid::Avoided;
 use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
@@ -166,6 +167,7 @@ pub struct Shared {
     pub(super) locks: LockTable,
     pub(super) regions: Regions,
     pub(super) bad: BadBlocks,
+    pub(super) avoided: Avoided,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
     /// Per slot, whether its rebuilding member came back and lacks only what intent bits cover.
@@ -223,6 +225,7 @@ impl Shared {
             locks: LockTable::new(),
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
+            avoided: Avoided::new(members),
             intents: config
                 .intents
                 .filter(|_| geometry.level() != Level::Raid0)

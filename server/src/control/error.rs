@@ -236,6 +236,16 @@ codes! {
     DriveTooSmall = "drive.too.small" => Usage,
     /// The drive's blocks are larger than the group's (CASES MK-04).
     DriveBlockSize = "drive.block.size" => Refused,
+    /// The drive is a spare: it waits for the loss of a member.
+    DriveIsSpare = "drive.is.spare" => Refused,
+    /// No such spare.
+    SpareNotFound = "spare.not.found" => NotFound,
+    /// The daemon was not started with `--allow-faults`.
+    FaultNotAllowed = "fault.not.allowed" => Refused,
+    /// No such fault.
+    FaultNotFound = "fault.not.found" => NotFound,
+    /// The fault is not one: its options do not go together, or its range is not on the drive.
+    FaultInvalid = "fault.invalid" => Usage,
     /// The serial or uuid given is not the drive's.
     DriveIdentityMismatch = "drive.identity.mismatch" => Refused,
 

@@ -26,13 +26,13 @@ pub use options::ServeOptions;
 use group_scrub::GroupScrub;
 use group_set::GroupSet;
 use model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, ScrubDoc, StatusDoc, WaitDoc, WarningDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, GroupDoc,
+    GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait,
+    FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
+    GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
 };
 
 /// A document, and what the caller should know beside it.
@@ -86,6 +86,19 @@ pub trait Control: Send + Sync + 'static {
     fn drive_wipe(&self, drive: String, how: DriveWipe) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Drops a member as if its drive had failed.
     fn drive_fail(&self, drive: String, how: DriveFail) -> impl Future<Output = Answer<ActionDoc>> + Send;
+
+    /// Faults that drives were told to have.
+    fn faults(&self) -> impl Future<Output = Answer<FaultListDoc>> + Send;
+    /// Makes a drive do something wrong.
+    fn fault_inject(&self, what: FaultInject) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Ends faults.
+    fn fault_clear(&self, what: FaultClear) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// All spares.
+    fn spares(&self) -> impl Future<Output = Answer<SpareListDoc>> + Send;
+    /// Keeps a drive for the loss of a member.
+    fn spare_add(&self, what: SpareAdd) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Gives a spare up.
+    fn spare_remove(&self, what: SpareRemove) -> impl Future<Output = Answer<ActionDoc>> + Send;
 
     /// What a group would be; writes nothing.
     fn group_plan(&self, what: GroupPlan) -> impl Future<Output = Answer<PlanDoc>> + Send;

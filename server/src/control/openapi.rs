@@ -10,13 +10,13 @@ use super::error::{ErrorCode, Exit};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, GroupDoc, GroupListDoc,
-    HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, FaultListDoc, GroupDoc,
+    GroupListDoc, HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
-    GroupUndelete, GroupWait,
+    EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
+    GroupReplace, GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -53,6 +53,8 @@ impl Schemas {
             Op::Events => self.answer::<EventListDoc>(),
             Op::Drives => self.answer::<DriveListDoc>(),
             Op::Drive => self.answer::<DriveDoc>(),
+            Op::Faults => self.answer::<FaultListDoc>(),
+            Op::Spares => self.answer::<SpareListDoc>(),
             Op::Groups => self.answer::<GroupListDoc>(),
             Op::Group => self.answer::<GroupDoc>(),
             Op::GroupPlan => self.answer::<PlanDoc>(),
@@ -63,6 +65,10 @@ impl Schemas {
             Op::AlertTest
             | Op::DriveWipe
             | Op::DriveFail
+            | Op::FaultInject
+            | Op::FaultClear
+            | Op::SpareAdd
+            | Op::SpareRemove
             | Op::GroupCreate
             | Op::GroupStop
             | Op::GroupAssemble
@@ -87,6 +93,10 @@ impl Schemas {
             Op::AlertTest => requests.subschema_for::<AlertTest>(),
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
+            Op::FaultInject => requests.subschema_for::<FaultInject>(),
+            Op::FaultClear => requests.subschema_for::<FaultClear>(),
+            Op::SpareAdd => requests.subschema_for::<SpareAdd>(),
+            Op::SpareRemove => requests.subschema_for::<SpareRemove>(),
             Op::GroupPlan => requests.subschema_for::<GroupPlan>(),
             Op::GroupCreate => requests.subschema_for::<GroupCreate>(),
             Op::GroupStop => requests.subschema_for::<GroupStop>(),
@@ -107,6 +117,8 @@ impl Schemas {
             | Op::Events
             | Op::Drives
             | Op::Drive
+            | Op::Faults
+            | Op::Spares
             | Op::Groups
             | Op::Group
             | Op::GroupWait

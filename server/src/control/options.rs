@@ -10,6 +10,15 @@ pub const DRIVE_TIMEOUT_NS: u64 = 30_000_000_000;
 /// How often a problem that stands is told again, unless set otherwise.
 pub const REMIND_EVERY: Duration = Duration::from_secs(12 * 3600);
 
+/// How long a member that was missing at start is waited for before a spare takes its place, unless set otherwise.
+pub const SPARE_WAIT_MISSING_NS: u64 = 30_000_000_000;
+
+/// The same for a member that failed while the daemon watched.
+pub const SPARE_WAIT_FAILED_NS: u64 = 5_000_000_000;
+
+/// Failed commands of a member within an hour that are put up with, unless set otherwise.
+pub const ERROR_BUDGET: u64 = 50;
+
 /// Options of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServeOptions {
@@ -35,6 +44,15 @@ pub struct ServeOptions {
     pub http: Option<SocketAddr>,
     /// Whether that may be an address others can reach.
     pub http_public: bool,
+    /// Whether drives may be told to fail (`fault inject`).
+    pub allow_faults: bool,
+    /// Failed commands within an hour, made good from redundancy, after which a member is dropped if the group can lose
+    /// another one after that; 0: never.
+    pub error_budget: u64,
+    /// How long a member that was missing at start is waited for before a spare takes its place, in nanoseconds.
+    pub spare_wait_missing_ns: u64,
+    /// The same for a member that failed while the daemon watched.
+    pub spare_wait_failed_ns: u64,
 }
 
 impl ServeOptions {
@@ -53,6 +71,10 @@ impl ServeOptions {
             drive_timeout_ns: DRIVE_TIMEOUT_NS,
             drives: Vec::new(),
             assemble: true,
+            allow_faults: false,
+            error_budget: ERROR_BUDGET,
+            spare_wait_missing_ns: SPARE_WAIT_MISSING_NS,
+            spare_wait_failed_ns: SPARE_WAIT_FAILED_NS,
         }
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::LevelDoc;
+use super::model::{FaultWhat, LevelDoc, RangeDoc};
 
 /// How a new group gets its redundancy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -206,6 +206,84 @@ pub struct DriveFail {
     /// Also where the group goes offline by it.
     #[serde(default)]
     pub force: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Makes a drive do something wrong, for drills and tests; only where the daemon was started with `--allow-faults`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FaultInject {
+    /// Path, serial, device uuid, or GROUP:SLOT.
+    pub drive: String,
+    /// What it does.
+    pub what: FaultWhat,
+    /// `slow`: added to each command.
+    #[serde(default)]
+    pub delay_ns: Option<u64>,
+    /// `slow`: times the drive's own time.
+    #[serde(default)]
+    pub factor: Option<u32>,
+    /// Where, in bytes from the start of the drive, whole blocks. None: `bad` and `flip` choose one block of the member's
+    /// data by `seed`, `lost_write` applies to all of the member's data, the others to everything.
+    #[serde(default)]
+    pub range: Option<RangeDoc>,
+    /// Commands it applies to; none: all.
+    #[serde(default)]
+    pub count: Option<u64>,
+    /// Chooses blocks and bits.
+    #[serde(default)]
+    pub seed: u64,
+    /// Ends by itself after this time.
+    #[serde(default)]
+    pub for_s: Option<u64>,
+    /// The word that shows it is meant; needed for `flip` and `lost_write`, which can destroy data, unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Ends faults.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FaultClear {
+    /// The fault of this number.
+    #[serde(default)]
+    pub id: Option<u64>,
+    /// All faults of this drive: path, serial, device uuid, or GROUP:SLOT.
+    #[serde(default)]
+    pub drive: Option<String>,
+    /// All faults.
+    #[serde(default)]
+    pub all: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Keeps a blank drive for the loss of a member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpareAdd {
+    /// Path or serial.
+    pub drive: String,
+    /// The group it is kept for: name or uuid; none: any group.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Gives a spare up.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpareRemove {
+    /// Path or serial.
+    pub drive: String,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

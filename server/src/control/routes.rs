@@ -12,13 +12,13 @@ use super::error::{ApiError, ErrorCode};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc,
-    HealthDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, FaultWhat,
+    GroupDoc, GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
-    GroupUndelete, GroupWait,
+    EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
+    GroupReplace, GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
 };
 use super::{Answer, Control, names};
 
@@ -43,6 +43,12 @@ pub enum Op {
     Drive,
     DriveWipe,
     DriveFail,
+    Faults,
+    FaultInject,
+    FaultClear,
+    Spares,
+    SpareAdd,
+    SpareRemove,
     GroupPlan,
     GroupCreate,
     Groups,
@@ -102,6 +108,12 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::Drive, Verb::Look, "/v1/drives/{drive}", "drive show", "One drive, by path, serial or device uuid."),
     row(Op::DriveWipe, Verb::Change, "/v1/drives/{drive}/wipe", "drive wipe", "Takes every signature off a drive."),
     row(Op::DriveFail, Verb::Change, "/v1/drives/{drive}/fail", "drive fail", "Drops a member as if its drive had failed."),
+    row(Op::Faults, Verb::Look, "/v1/faults", "fault list", "Faults that drives were told to have."),
+    row(Op::FaultInject, Verb::Change, "/v1/faults", "fault inject", "Makes a drive do something wrong; only with serve --allow-faults."),
+    row(Op::FaultClear, Verb::Change, "/v1/faults:clear", "fault clear", "Ends faults."),
+    row(Op::Spares, Verb::Look, "/v1/spares", "spare list", "Drives kept for the loss of a member."),
+    row(Op::SpareAdd, Verb::Change, "/v1/spares", "spare add", "Keeps a blank drive for the loss of a member."),
+    row(Op::SpareRemove, Verb::Change, "/v1/spares:remove", "spare remove", "Gives a spare up."),
     row(Op::GroupPlan, Verb::Change, "/v1/groups:plan", "group plan", "What a group would be; writes nothing."),
     row(Op::GroupAssemble, Verb::Change, "/v1/groups:assemble", "group assemble", "Starts groups from their drives."),
     row(Op::GroupUndelete, Verb::Change, "/v1/groups:undelete", "group undelete", "Brings a deleted group back."),
@@ -246,6 +258,11 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         Op::Drives => rendered::<DriveListDoc>(control.drives().await),
         Op::Drive => rendered::<DriveDoc>(control.drive(call.drive()?).await),
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
+        Op::Faults => rendered::<FaultListDoc>(control.faults().await),
+        Op::Spares => rendered::<SpareListDoc>(control.spares().await),
+        Op::FaultInject | Op::FaultClear | Op::SpareAdd | Op::SpareRemove => {
+            fault_or_spare(op, control, call).await
+        }
         Op::Groups => rendered::<GroupListDoc>(control.groups().await),
         Op::Group => rendered::<GroupDoc>(control.group(call.group()?).await),
         Op::Scrub => rendered::<ScrubDoc>(control.scrub(call.group()?).await),
@@ -289,6 +306,40 @@ async fn drive_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
     let how: DriveWipe = call.body()?;
     meant(&format!("wiping {drive}"), how.yes, Some(&how.expect_uuid), how.dry_run)?;
     rendered::<ActionDoc>(control.drive_wipe(drive, how).await)
+}
+
+async fn fault_or_spare<C: Control>(op: Op, control: &C, call: &Call) -> Result<Rendered, ApiError> {
+    rendered::<ActionDoc>(match op {
+        Op::FaultInject => {
+            let what: FaultInject = call.body()?;
+            names::drive_ref(&what.drive)?;
+            if matches!(what.what, FaultWhat::Flip | FaultWhat::LostWrite) {
+                meant("a fault that can destroy data", what.yes, None, what.dry_run)?;
+            }
+            control.fault_inject(what).await
+        }
+        Op::FaultClear => {
+            let what: FaultClear = call.body()?;
+            what.drive.as_deref().map_or(Ok(()), names::drive_ref)?;
+            let said = [what.id.is_some(), what.drive.is_some(), what.all];
+            if said.into_iter().filter(|&said| said).count() != 1 {
+                let message = "say which faults to clear: a number, a drive, or all";
+                return Err(ApiError::new(ErrorCode::RequestInvalid, message));
+            }
+            control.fault_clear(what).await
+        }
+        Op::SpareAdd => {
+            let what: SpareAdd = call.body()?;
+            names::drive_ref(&what.drive)?;
+            what.group.as_deref().map_or(Ok(()), names::group_ref)?;
+            control.spare_add(what).await
+        }
+        _ => {
+            let what: SpareRemove = call.body()?;
+            names::drive_ref(&what.drive)?;
+            control.spare_remove(what).await
+        }
+    })
 }
 
 async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Rendered, ApiError> {
@@ -386,8 +437,9 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 14 of groups, 7 of disks.
-        assert_eq!(OPERATIONS.len(), 29);
+        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 3 of faults, 3 of spares, 14 of groups,
+        // 7 of disks.
+        assert_eq!(OPERATIONS.len(), 35);
     }
 
     #[test]

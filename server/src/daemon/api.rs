@@ -9,13 +9,13 @@ use super::Daemon;
 use crate::control::group_scrub::GroupScrub;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, GroupDoc,
+    GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait,
+    FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
+    GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -92,6 +92,30 @@ impl Control for Api {
 
     async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
         self.noted(self.drive_fail(drive, how).await)
+    }
+
+    async fn faults(&self) -> Answer<FaultListDoc> {
+        self.faults().await
+    }
+
+    async fn fault_inject(&self, what: FaultInject) -> Answer<ActionDoc> {
+        self.fault_inject(what).await
+    }
+
+    async fn fault_clear(&self, what: FaultClear) -> Answer<ActionDoc> {
+        self.fault_clear(what).await
+    }
+
+    async fn spares(&self) -> Answer<SpareListDoc> {
+        self.spares().await
+    }
+
+    async fn spare_add(&self, what: SpareAdd) -> Answer<ActionDoc> {
+        self.spare_add(what).await
+    }
+
+    async fn spare_remove(&self, what: SpareRemove) -> Answer<ActionDoc> {
+        self.spare_remove(what).await
     }
 
     async fn group_plan(&self, what: GroupPlan) -> Answer<PlanDoc> {

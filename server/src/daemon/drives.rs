@@ -13,7 +13,7 @@ use nvme_backend::{
 };
 use raid_core::units::BlockSize;
 
-use crate::control::model::{DriveDoc, DriveKind, DriveState, ErrorCountsDoc};
+use crate::control::model::{DriveDoc, DriveKind, DriveState, ErrorCountsDoc, SmartDoc};
 use crate::control::{ApiError, ErrorCode};
 
 /// Drives smaller than this cannot carry a member; such files in a folder are not looked at.
@@ -161,6 +161,37 @@ fn kind_of(kind: BackendKind, path: &Path) -> DriveKind {
     }
 }
 
+/// What the bits of a critical warning mean.
+#[must_use]
+pub(super) fn smart_warnings(bits: u8) -> Vec<String> {
+    let words = [
+        "the spare capacity is below its threshold",
+        "the temperature is out of bounds",
+        "the drive is no longer reliable",
+        "the drive has become read-only",
+        "the backup of its volatile memory failed",
+        "its persistent memory is read-only or unreliable",
+    ];
+    let set = words.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
+    set.map(|(_, word)| (*word).to_owned()).collect()
+}
+
+/// The document of a SMART log.
+#[must_use]
+pub(super) fn smart_doc(smart: &nvme_backend::Smart) -> SmartDoc {
+    SmartDoc {
+        warnings: smart_warnings(smart.critical_warning),
+        temperature_c: i32::from(smart.temperature_k) - 273,
+        spare_percent: smart.spare_percent,
+        spare_threshold_percent: smart.spare_threshold_percent,
+        used_percent: smart.used_percent,
+        written_bytes: smart.written_bytes,
+        power_on_hours: smart.power_on_hours,
+        unsafe_shutdowns: smart.unsafe_shutdowns,
+        media_errors: smart.media_errors,
+    }
+}
+
 /// The document of an open drive, without what lies on it.
 #[must_use]
 pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
@@ -182,6 +213,7 @@ pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
         signatures: Vec::new(),
         holders: identity.holders.clone(),
         errors: ErrorCountsDoc::default(),
+        smart: None,
     }
 }
 
@@ -221,12 +253,20 @@ pub(super) fn doc_of_unopened(
         signatures: Vec::new(),
         holders: identity.map(|identity| identity.holders.clone()).unwrap_or_default(),
         errors: ErrorCountsDoc::default(),
+        smart: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn critical_warnings_are_said_in_words() {
+        assert!(smart_warnings(0).is_empty());
+        let words = smart_warnings(0b1001);
+        assert!(words.len() == 2 && words[0].contains("spare") && words[1].contains("read-only"));
+    }
 
     #[test]
     fn ad_02_odd_drive_names_are_refused_by_name() {

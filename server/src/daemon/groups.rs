@@ -157,6 +157,7 @@ impl Daemon {
                 return Err(ApiError::new(ErrorCode::DriveIsMember, message)
                     .hint("use a drive that no group uses: warpraid drive list"));
             }
+            self.refuse_spare(path)?;
             let options = if exclusive {
                 drives::exclusive(self.options.drive_timeout_ns, None)
             } else {
@@ -485,6 +486,7 @@ impl Daemon {
                 format!("{} is already a member of group {} (slot {of})", path.display(), other.name());
             return Err(ApiError::new(ErrorCode::DriveIsMember, message));
         }
+        self.refuse_spare(&path)?;
         let block = file_block_size(&path, group);
         let drive = look::open(&path, drives::exclusive(self.options.drive_timeout_ns, block)).await?;
         let key = self.host.add_drive(drive.clone());

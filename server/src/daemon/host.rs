@@ -83,6 +83,8 @@ pub struct Host {
     witness_dir: PathBuf,
     witness_jobs: Mutex<Option<mpsc::Sender<WitnessJob>>>,
     witness_thread: Mutex<Option<JoinHandle<()>>>,
+    /// What drives were told to do wrong.
+    pub faults: super::faults::Faults,
 }
 
 impl Host {
@@ -110,6 +112,7 @@ impl Host {
             witness_dir,
             witness_jobs: Mutex::new(Some(sender)),
             witness_thread: Mutex::new(Some(thread)),
+            faults: super::faults::Faults::default(),
         })
     }
 
@@ -122,7 +125,9 @@ impl Host {
     /// Takes a drive into the registry.
     pub fn add_drive(&self, drive: OpenDrive) -> DriveKey {
         let key = DriveKey(self.next_key.fetch_add(1, Ordering::Relaxed));
-        self.drives.lock().insert(key, drive);
+        self.drives.lock().insert(key, drive.clone());
+        // After it can be found: a fault injected now finds it, one injected before is met here.
+        self.faults.meet(&drive);
         key
     }
 
@@ -135,6 +140,12 @@ impl Host {
     /// Takes a drive out of the registry; its descriptor closes when the last lane has forgotten it.
     pub fn remove_drive(&self, key: DriveKey) -> Option<OpenDrive> {
         self.drives.lock().remove(&key)
+    }
+
+    /// Every open drive with this path: a member or spare, and looks at it.
+    #[must_use]
+    pub fn drives_at(&self, path: &Path) -> Vec<OpenDrive> {
+        self.drives.lock().values().filter(|drive| drive.path() == path).cloned().collect()
     }
 
     /// The key of the open drive with this path.

@@ -128,6 +128,22 @@ pub(super) async fn open(path: &Path, options: OpenOptions) -> Result<OpenDrive,
     }
 }
 
+/// What the drive says of its own health, asked off the control thread; none where it does not answer or has no such log.
+pub(super) async fn smart(path: &Path) -> Option<nvme_backend::Smart> {
+    let owned = path.to_owned();
+    let asking = tokio::task::spawn_blocking(move || nvme_backend::read_smart(&owned));
+    match tokio::time::timeout(OPEN_WAIT, asking).await {
+        Ok(Ok(Ok(smart))) => Some(smart),
+        Ok(Ok(Err(error))) => {
+            if error.kind() != std::io::ErrorKind::Unsupported {
+                tracing::debug!(path = %path.display(), %error, "no SMART log");
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
 /// [`drives::resolve_all`] off the control thread, for the same reason.
 pub(super) async fn resolve_all(names: &[String]) -> Result<Vec<PathBuf>, ApiError> {
     let owned = names.to_vec();
@@ -216,7 +232,11 @@ impl Daemon {
             return Ok(doc);
         }
         let (drive, looked) = self.inspect(path).await?;
-        Ok(describe(&drive, &looked))
+        let mut doc = describe(&drive, &looked);
+        if self.spares.has(path) {
+            doc.state = DriveState::Spare;
+        }
+        Ok(doc)
     }
 
     /// Drives worth listing: every block device, what is remembered, and what runs.

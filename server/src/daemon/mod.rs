@@ -17,6 +17,9 @@
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
 //! | `notes`, `metrics` | what becomes an event, what is counted |
+//! | `faults` | drives that fail on purpose |
+//! | `sick` | members that are slow or fail too often |
+//! | `spares` | drives that wait for a member to be lost |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
@@ -29,6 +32,7 @@ mod disks;
 mod drives;
 mod examine;
 mod extent;
+mod faults;
 mod groups;
 pub mod host;
 mod jobs;
@@ -42,6 +46,8 @@ mod refused;
 mod running;
 mod scrub;
 mod settings;
+mod sick;
+mod spares;
 mod start;
 mod state;
 pub mod status;
@@ -99,6 +105,8 @@ pub struct Daemon {
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
     settings: Arc<settings::SettingsStore>,
+    spares: spares::Spares,
+    sick: sick::Sick,
     change: tokio::sync::Mutex<()>,
     events: Arc<Events>,
     hooks: Arc<Hooks>,
@@ -213,6 +221,8 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
+        spares: spares::Spares::load(&options.state_dir),
+        sick: sick::Sick::default(),
         options,
         lanes: lanes.remotes.clone(),
         memory_bytes: lanes.memory_bytes,
@@ -258,10 +268,17 @@ impl Daemon {
         }
         self.look_for_changes();
         let watching = tokio::spawn(Arc::clone(self).watch_states());
+        let keeper = tokio::spawn(Arc::clone(self).keep_spares());
+        let watcher = tokio::spawn(Arc::clone(self).keep_watch());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
         let result = http::serve_with(Arc::new(api::Api(Arc::clone(self))), sockets, tcp, stop).await;
         // That the daemon's own stop ends its groups' problems is no news.
         watching.abort();
+        // Not in the middle of a change.
+        let change = self.change.lock().await;
+        keeper.abort();
+        watcher.abort();
+        drop(change);
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

@@ -341,6 +341,7 @@ impl Running {
             errors: ErrorCountsDoc { commands: counts.errors },
             why: if facts.state == MemberState::InSync { None } else { facts.why },
             progress,
+            latency: None,
         }
     }
 }

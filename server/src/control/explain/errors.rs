@@ -147,6 +147,11 @@ const fn things(code: ErrorCode) -> Explanation {
         C::DriveTooSmall => e("the drive is too small", "A replacement must hold what its slot holds.", NOTHING, &["use a drive at least as large as the message says"], "warpraid drive list"),
         C::DriveBlockSize => e("its blocks are larger", "A drive with 4096-byte blocks cannot serve a group of 512-byte blocks.", NOTHING, &["use a drive with the group's block size", "or format the drive so: nvme format --lbaf"], "nvme id-ns -H /dev/nvme0n1"),
         C::DriveIdentityMismatch => e("not the serial or uuid of this drive", "The identity given belongs to another drive than the name.", NOTHING, &["warpraid drive show DRIVE: its serial", "check that this is the drive you mean"], "warpraid drive show /dev/nvme0n1"),
+        C::DriveIsSpare => e("the drive is a spare", "It is kept for a member that fails.", NOTHING, &["use another drive", "or first: warpraid spare remove DRIVE"], "warpraid spare list"),
+        C::SpareNotFound => e("no such spare", "No drive of this path, serial or name is kept as a spare.", NOTHING, &["warpraid spare list"], "warpraid spare list"),
+        C::FaultNotAllowed => e("faults on purpose are not allowed here", "The daemon was not started with --allow-faults.", NOTHING, &["never on a system in service", "on one to practise with: warpraid serve --allow-faults"], "warpraid serve --allow-faults"),
+        C::FaultNotFound => e("no such fault", "No fault of this number, or on this drive, is active.", NOTHING, &["warpraid fault list"], "warpraid fault list"),
+        C::FaultInvalid => e("not that fault", "The kind, the range or another option is not possible on this drive.", NOTHING, &["warpraid fault inject --help"], "warpraid fault inject tank:2 slow --delay-ms 50 --for 2m"),
         _ => panic!("a code without an explanation"),
     }
 }

@@ -178,6 +178,89 @@ problems! {
         ],
         example: "warpraid disk show tank/home",
     }
+    /// A drive fails on purpose.
+    FaultActive = "fault.active" {
+        title: "a drive fails on purpose",
+        means: "Somebody injected a fault (fault inject), and it is still active.",
+        risks: "What the drive does is not real, what it does to data and redundancy is.",
+        steps: &["warpraid fault list", "warpraid fault clear --all, when the drill is over", "serve without --allow-faults in service"],
+        example: "warpraid fault clear --all",
+    }
+    /// A spare is not there.
+    SpareMissing = "spare.missing" {
+        title: "a spare is not there",
+        means: "The drive is kept as a spare, and was not found, or is not blank any more.",
+        risks: "The next drive that fails is not replaced by it.",
+        steps: &["warpraid spare list: which one, and why", "bring it back, or warpraid spare remove DRIVE", "warpraid spare add DRIVE --global"],
+        example: "warpraid spare list",
+    }
+    /// A spare failed idle.
+    SpareFailed = "spare.failed" {
+        title: "a spare failed while it waited",
+        means: "It is read from time to time, and could not be.",
+        risks: "The next drive that fails is not replaced by it.",
+        steps: &["warpraid spare list: the error", "warpraid spare remove DRIVE", "warpraid spare add NEW_DRIVE --global"],
+        example: "warpraid spare list",
+    }
+    /// A spare is about to take a slot.
+    GroupSpareWaiting = "group.spare.waiting" {
+        title: "a spare will take the place of a lost member",
+        means: "The lost member is waited for (serve --spare-wait, --spare-wait-failed); then the spare named takes its place \
+            and is rebuilt.",
+        risks: "Until that rebuild is done the group has less redundancy.",
+        steps: &["bring the member back, if it was only pulled", "otherwise nothing: warpraid status shows the rebuild"],
+        example: "warpraid status",
+    }
+    /// No spare fits.
+    GroupSpareMissing = "group.spare.missing" {
+        title: "no spare can take the place of a lost member",
+        means: "There is none, or none that fits; the status says why each does not, and by how much.",
+        risks: "Redundancy stays spent until somebody replaces the member.",
+        steps: &[
+            "warpraid group replace GROUP --slot N NEW_DRIVE",
+            "warpraid spare add DRIVE --group GROUP, for the next time",
+        ],
+        example: "warpraid spare add /dev/nvme9n1 --group tank",
+    }
+    /// A member is slower than the others.
+    MemberSlow = "member.slow" {
+        title: "a member is much slower than the others",
+        means: "The median time of its commands is far outside that of the other members (docs/operations.md has the rule). As \
+            long as redundancy allows, its reads are served from the others while its writes go on, and it returns by itself.",
+        risks: "Slow drives often fail soon; while it sits out, every read of it costs reads of the others.",
+        steps: &[
+            "warpraid group show GROUP -o json: latency of every member",
+            "warpraid drive show DRIVE: its SMART log",
+            "look at temperature, PCIe link width and speed, firmware",
+            "if it stays: warpraid drive fail DRIVE, then warpraid group replace GROUP --slot N NEW_DRIVE",
+        ],
+        example: "warpraid drive show /dev/nvme3n1",
+    }
+    /// A member fails too often.
+    MemberSick = "member.sick" {
+        title: "a member fails too often",
+        means: "Commands to it failed and were made good from redundancy, more often than half the budget of an hour (serve \
+            --error-budget).",
+        risks: "At the whole budget it is dropped, if the group can then lose yet another one.",
+        steps: &[
+            "warpraid drive show DRIVE: its SMART log; dmesg | tail",
+            "warpraid drive fail DRIVE, then warpraid group replace GROUP --slot N NEW_DRIVE",
+        ],
+        example: "warpraid drive show /dev/nvme3n1",
+    }
+    /// The drive itself says it is not well.
+    DriveHealth = "drive.health" {
+        title: "a drive reports that it is not well",
+        means: "Its SMART log has critical warnings: spare blocks used up, too hot, reliability degraded, read-only, or backup of \
+            its memory failed.",
+        risks: "It may fail or turn read-only soon.",
+        steps: &[
+            "warpraid drive show DRIVE: which warning",
+            "too hot: look after the cooling",
+            "otherwise replace it: warpraid drive fail DRIVE, then warpraid group replace GROUP --slot N NEW_DRIVE",
+        ],
+        example: "warpraid drive show /dev/nvme3n1",
+    }
     /// A benchmark was stopped early.
     BenchStopped = "bench.stopped" {
         title: "the benchmark was stopped before its end",

@@ -27,6 +27,8 @@ pub enum DriveState {
     Member,
     /// Carries a member of a group that does not run in this daemon; it may run in another, or wait to be assembled.
     Claimed,
+    /// Kept by this daemon for the loss of a member.
+    Spare,
     /// Carries something else.
     Used,
     /// Mounted or held by someone else.
@@ -48,6 +50,29 @@ pub struct SignatureDoc {
     pub label: Option<String>,
     /// Its uuid, if it has one.
     pub uuid: Option<String>,
+}
+
+/// What a drive says of its own health (NVMe's SMART log).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct SmartDoc {
+    /// What it warns of, in words; empty: nothing.
+    pub warnings: Vec<String>,
+    /// Temperature in degrees Celsius.
+    pub temperature_c: i32,
+    /// Spare capacity left, percent.
+    pub spare_percent: u8,
+    /// The drive warns below this, percent.
+    pub spare_threshold_percent: u8,
+    /// Life used by the maker's estimate, percent; may exceed 100.
+    pub used_percent: u8,
+    /// Bytes written over its life.
+    pub written_bytes: u64,
+    /// Hours powered on.
+    pub power_on_hours: u64,
+    /// Times it lost power without notice.
+    pub unsafe_shutdowns: u64,
+    /// Blocks it could not store or give back.
+    pub media_errors: u64,
 }
 
 /// A drive.
@@ -85,6 +110,8 @@ pub struct DriveDoc {
     pub holders: Vec<String>,
     /// Errors since the daemon started.
     pub errors: ErrorCountsDoc,
+    /// What it says of its own health; none: it was not asked, or has nothing to say.
+    pub smart: Option<SmartDoc>,
 }
 
 /// Drives.

@@ -109,6 +109,29 @@ pub struct ErrorCountsDoc {
     pub commands: u64,
 }
 
+/// How fast a member answers, over the last 15 seconds; medians only where there was enough to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LatencyDoc {
+    /// Median of its reads.
+    pub read_median_ns: Option<u64>,
+    /// Median of its writes.
+    pub write_median_ns: Option<u64>,
+    /// Median over the other members of their medians of reads.
+    pub others_read_median_ns: Option<u64>,
+    /// The same of writes.
+    pub others_write_median_ns: Option<u64>,
+    /// Read commands sent to it since the group started.
+    pub reads: u64,
+    /// Write and zero commands sent to it since the group started.
+    pub writes: u64,
+    /// Whether it is much slower than the others.
+    pub slow: bool,
+    /// Whether reads avoid it.
+    pub sits_out: bool,
+    /// Commands that failed within the last hour and were made good.
+    pub recent_errors: u64,
+}
+
 /// One member of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MemberDoc {
@@ -130,6 +153,8 @@ pub struct MemberDoc {
     pub why: Option<String>,
     /// How far its rebuild is.
     pub progress: Option<ProgressDoc>,
+    /// How fast it answers; none until it was watched for a while.
+    pub latency: Option<LatencyDoc>,
 }
 
 /// A group.

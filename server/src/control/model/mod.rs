@@ -11,12 +11,14 @@ mod drive;
 mod events;
 mod examine;
 mod explain;
+mod fault;
 mod group;
 mod health;
 mod plan;
 mod progress;
 mod scrub;
 mod settings;
+mod spare;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,13 +28,14 @@ use super::explain::Code;
 pub use action::ActionDoc;
 pub use demo::{DemoDiskDoc, DemoDoc, DemoKeptDoc};
 pub use disk::{DiskDoc, DiskListDoc, ExposureDoc, ExposureKind, MkfsDoc};
-pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc};
+pub use drive::{DriveDoc, DriveKind, DriveListDoc, DriveState, SignatureDoc, SmartDoc};
 pub use events::{EventDoc, EventListDoc, Severity};
 pub use examine::{ExamineDoc, ExtensionDoc, RememberedMemberDoc, SuperblockDoc};
 pub use explain::{ExplanationDoc, ExplanationListDoc};
+pub use fault::{FaultDoc, FaultListDoc, FaultWhat, RangeDoc};
 pub use group::{
-    EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LevelDoc, MemberDoc, MemberState,
-    WaitDoc,
+    EpochDoc, ErrorCountsDoc, GroupDoc, GroupListDoc, GroupState, Journal, LatencyDoc, LevelDoc, MemberDoc,
+    MemberState, WaitDoc,
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
@@ -42,6 +45,7 @@ pub use scrub::{
     ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
 };
 pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
+pub use spare::{SpareDoc, SpareListDoc, SpareState};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -81,6 +85,8 @@ documents! {
     DiskDoc = "warpraid.disk",
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",
+    FaultListDoc = "warpraid.faults",
+    SpareListDoc = "warpraid.spares",
     ActionDoc = "warpraid.action",
     EventDoc = "warpraid.event",
     EventListDoc = "warpraid.events",

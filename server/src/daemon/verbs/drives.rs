@@ -35,7 +35,9 @@ impl Api {
 
     pub(in crate::daemon) async fn drive(&self, drive: String) -> Answer<DriveDoc> {
         let path = self.drive_path(&drive).await?;
-        Ok(self.0.drive_doc(&path).await?.into())
+        let mut doc = self.0.drive_doc(&path).await?;
+        doc.smart = look::smart(&path).await.as_ref().map(drives::smart_doc);
+        Ok(doc.into())
     }
 
     pub(in crate::daemon) async fn drive_wipe(&self, drive: String, how: DriveWipe) -> Answer<ActionDoc> {
@@ -49,6 +51,7 @@ impl Api {
                 ApiError::new(ErrorCode::DriveBusy, message).hint("warpraid drive fail takes it out first")
             );
         }
+        daemon.refuse_spare(&path)?;
         let doc = daemon.drive_doc(&path).await?;
         if !doc.holders.is_empty() {
             let message = format!("{shown} is in use by {}", doc.holders.join(", "));

@@ -138,7 +138,7 @@ impl Api {
 
     pub(in crate::daemon) async fn group(&self, group: String) -> Answer<GroupDoc> {
         if let Some(running) = self.0.running(&group) {
-            return Ok(running.doc().into());
+            return Ok(self.completed(running.doc()).into());
         }
         let stopped = self.0.unstarted_docs().into_iter().find(|doc| {
             same_name(&doc.name, &group)

@@ -6,17 +6,42 @@ use crate::daemon::api::Api;
 use crate::daemon::host::unix_seconds;
 
 impl Api {
+    /// Problems that others than the groups themselves know of: faults, spares, slow and sick members.
+    fn more_problems(&self) -> Vec<ProblemDoc> {
+        let mut more = self.0.fault_problems();
+        more.extend(self.0.spare_problems());
+        more.extend(self.0.sick_problems());
+        more
+    }
+
+    /// The document with everything that is known beside what the group itself knows.
+    pub(in crate::daemon) fn completed(&self, mut doc: GroupDoc) -> GroupDoc {
+        let mine = |problem: &ProblemDoc| problem.group.as_deref() == Some(doc.name.as_str());
+        let more: Vec<ProblemDoc> = self.more_problems().into_iter().filter(mine).collect();
+        doc.problems.extend(more);
+        doc.problems.sort_by_key(|problem| std::cmp::Reverse(problem.health));
+        doc.health = Self::worst(&doc.problems).max(doc.health);
+        if let Some(group) = self.0.running(&doc.uuid) {
+            let status = group.shared.status();
+            for (member, counts) in doc.members.iter_mut().zip(&status.slots) {
+                member.latency = self.0.latency_doc(group.uuid, member.slot, counts.reads, counts.writes);
+            }
+        }
+        doc
+    }
+
     pub(in crate::daemon) fn group_docs(&self) -> Vec<GroupDoc> {
         let mut docs: Vec<GroupDoc> = self.0.groups.read().values().map(|group| group.doc()).collect();
         docs.extend(self.0.unstarted_docs());
         docs.sort_by(|one, other| one.name.cmp(&other.name));
-        docs
+        docs.into_iter().map(|doc| self.completed(doc)).collect()
     }
 
     /// Every problem, worst first: those of the groups, and the daemon's own.
     pub(in crate::daemon) fn problems(&self, groups: &[GroupDoc]) -> Vec<ProblemDoc> {
         let mut all: Vec<ProblemDoc> = groups.iter().flat_map(|group| group.problems.clone()).collect();
         all.extend(self.0.own_problems());
+        all.extend(self.more_problems().into_iter().filter(|problem| problem.group.is_none()));
         all.sort_by_key(|problem| std::cmp::Reverse(problem.health));
         all
     }

@@ -4,6 +4,8 @@
 mod assemble;
 mod disks;
 mod drives;
+mod faults;
 mod groups;
 mod health;
 mod scrub;
+mod spares;
