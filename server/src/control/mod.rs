@@ -25,11 +25,12 @@ pub use options::ServeOptions;
 use group_set::GroupSet;
 use model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, StatusDoc, WaitDoc, WarningDoc,
+    HistoryDoc, PlanDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    HistoryOf,
 };
 
 /// A document, and what the caller should know beside it.
@@ -70,6 +71,8 @@ pub trait Control: Send + Sync + 'static {
 
     /// What happened, from the numbered record; waits for something new if asked to.
     fn events(&self, of: EventsOf) -> impl Future<Output = Answer<EventListDoc>> + Send;
+    /// Throughput, operations, latency and capacity over time.
+    fn history(&self, of: HistoryOf) -> impl Future<Output = Answer<HistoryDoc>> + Send;
     /// Sends a test event through everything an alert goes through.
     fn alert_test(&self, how: AlertTest) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Metrics in the text format of Prometheus.

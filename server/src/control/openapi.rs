@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::error::{ErrorCode, Exit};
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, GroupDoc, GroupListDoc,
-    HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, ExplanationDoc,
+    GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait,
+    GroupWait, HistoryOf,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -50,6 +50,8 @@ impl Schemas {
             Op::Status => self.answer::<StatusDoc>(),
             Op::Health => self.answer::<HealthDoc>(),
             Op::Events => self.answer::<EventListDoc>(),
+            Op::History => self.answer::<HistoryDoc>(),
+            Op::Explain => self.answer::<ExplanationDoc>(),
             Op::Drives => self.answer::<DriveListDoc>(),
             Op::Drive => self.answer::<DriveDoc>(),
             Op::Groups => self.answer::<GroupListDoc>(),
@@ -99,6 +101,8 @@ impl Schemas {
             Op::Status
             | Op::Health
             | Op::Events
+            | Op::History
+            | Op::Explain
             | Op::Drives
             | Op::Drive
             | Op::Groups
@@ -115,6 +119,7 @@ impl Schemas {
         let generator = settings.for_deserialize().into_generator();
         match op {
             Op::GroupWait => Some(generator.into_root_schema_for::<GroupWait>().to_value()),
+            Op::History => Some(generator.into_root_schema_for::<HistoryOf>().to_value()),
             Op::Events => Some(generator.into_root_schema_for::<EventsOf>().to_value()),
             Op::Disks => Some(generator.into_root_schema_for::<DisksOf>().to_value()),
             _ => None,

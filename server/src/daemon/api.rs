@@ -9,11 +9,12 @@ use super::Daemon;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    PlanDoc, StatusDoc, WaitDoc,
+    HistoryDoc, PlanDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
+    HistoryOf,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -66,6 +67,10 @@ impl Control for Api {
 
     async fn events(&self, of: EventsOf) -> Answer<EventListDoc> {
         self.events(of).await
+    }
+
+    async fn history(&self, of: HistoryOf) -> Answer<HistoryDoc> {
+        self.history(of).await
     }
 
     async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {

@@ -16,6 +16,7 @@
 //! | `words` | what happened to a drive, for people |
 //! | `examine` | a drive without a daemon |
 //! | `notes`, `metrics` | what becomes an event, what is counted |
+//! | `samples` | what the charts are made of |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
@@ -35,6 +36,7 @@ mod metrics;
 mod notes;
 mod refused;
 mod running;
+mod samples;
 mod settings;
 mod start;
 mod state;
@@ -96,6 +98,7 @@ pub struct Daemon {
     events: Arc<Events>,
     hooks: Arc<Hooks>,
     watched: parking_lot::Mutex<notes::Watched>,
+    history: parking_lot::Mutex<crate::history::History>,
 }
 
 /// The daemon is stopping.
@@ -218,6 +221,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         events,
         hooks: Arc::new(hooks),
         watched: parking_lot::Mutex::default(),
+        history: parking_lot::Mutex::new(samples::empty()),
     });
     let result = runtime.block_on(daemon.run(&sockets));
     // Not waiting for threads that wait for drives which do not answer.
@@ -251,10 +255,12 @@ impl Daemon {
         }
         self.look_for_changes();
         let watching = tokio::spawn(Arc::clone(self).watch_states());
+        let sampling = tokio::spawn(Arc::clone(self).keep_history());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
         let result = http::serve_with(Arc::new(api::Api(Arc::clone(self))), sockets, tcp, stop).await;
         // That the daemon's own stop ends its groups' problems is no news.
         watching.abort();
+        sampling.abort();
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

@@ -13,6 +13,7 @@ mod examine;
 mod explain;
 mod group;
 mod health;
+mod history;
 mod plan;
 mod progress;
 mod settings;
@@ -34,6 +35,7 @@ pub use group::{
     WaitDoc,
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
+pub use history::{HistoryDoc, HistoryKind, HistorySeriesDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
 pub use settings::{GroupSettingsDoc, ScrubEvery};
@@ -66,6 +68,7 @@ macro_rules! documents {
 documents! {
     StatusDoc = "warpraid.status",
     HealthDoc = "warpraid.health",
+    HistoryDoc = "warpraid.history",
     DriveDoc = "warpraid.drive",
     DriveListDoc = "warpraid.drives",
     GroupDoc = "warpraid.group",
