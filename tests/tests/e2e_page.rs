@@ -265,6 +265,9 @@ fn hostile_names_stay_text() {
     assert_eq!(browser.eval(is_clean), json!(true));
     assert!(browser.texts("#problems [data-part=next]").concat().contains("</script>"));
     browser.picture("hostile");
+    // The spoilt code has no explanation, and nothing else went wrong.
+    let errors = browser.take_errors();
+    assert!(errors.iter().all(|error| error.contains("/v1/explain/")), "{errors:#?}");
     assert_quiet(&mut browser, &address);
 }
 

@@ -13,7 +13,7 @@ const EVENTS_MAX = 100;
 const MARKS = { ok: '✓', warning: '⚠', critical: '✖', unknown: '?' };
 
 const $ = (id) => document.getElementById(id);
-const shown = { status: null, atMs: 0, lostSince: null, drives: [], disks: [], events: [], newestEvent: 0, changeKey: '' };
+const shown = { status: null, atMs: 0, lostSince: null, drives: null, disks: null, events: [], newestEvent: 0, changeKey: '' };
 const history = new History($('charts'), $('chart-note'), $('subject'));
 
 /** The document behind a path of the API. */
@@ -108,8 +108,8 @@ async function explain(node, code) {
 }
 
 function explained(told) {
-  return Object.entries(told).filter(([name, value]) => name !== 'code' && value !== null)
-    .map(([name, value]) => `${word(name)}: ${Array.isArray(value) ? value.join(', ') : value}`).join('\n');
+  const steps = told.steps.map((step, n) => `${n + 1}. ${step}`);
+  return [told.title, '', told.means, `Risk: ${told.risks}`, ...steps, `Example: ${told.example}`].join('\n');
 }
 
 // ---- Groups
@@ -194,6 +194,7 @@ function showActivity(groups) {
 
 function showDisks() {
   const { disks } = shown;
+  if (!disks) return;
   setText($('disks-n'), disks.length === 0 ? '' : String(disks.length));
   [$('disks-none').hidden, $('disks-t').hidden] = [disks.length > 0, disks.length === 0];
   keyed($('disks'), disks, (disk) => disk.uuid, () => stamp('disk'), (node, disk) => {
@@ -207,6 +208,7 @@ function showDisks() {
 }
 
 function showDrives() {
+  if (!shown.drives) return;
   // A drive that cannot be read and is of no group is nobody's emergency.
   const isOurs = (drive) => drive.group !== null || drive.errors.commands > 0;
   const worst = (drive) => (isOurs(drive) ? ({ failed: 4, claimed: 1 }[drive.state] ?? 0) : 0) + (drive.errors.commands > 0 ? 2 : 0);
