@@ -43,7 +43,6 @@ fn secure(headers: &mut HeaderMap) {
 }
 
 /// A router whose every answer, refusals too, has [`HEADERS`].
-#[must_use]
 pub fn secured(router: Router) -> Router {
     router.layer(axum::middleware::map_response(async |mut answer: Response| {
         secure(answer.headers_mut());
@@ -52,7 +51,6 @@ pub fn secured(router: Router) -> Router {
 }
 
 /// The files as routes for GET and HEAD.
-#[must_use]
 pub fn router() -> Router {
     FILES.iter().fold(Router::new(), |router, &(path, media_type, text)| {
         let file = async move || ([(header::CONTENT_TYPE, media_type)], text).into_response();
