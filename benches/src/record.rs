@@ -8,8 +8,10 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::detail::Detail;
 use crate::floors::{Claim, Floors, Unit};
 use crate::stats::{SAMPLES_MIN, Summary};
 
@@ -19,7 +21,7 @@ pub const SCHEMA_NAME: &str = "warpraid.bench";
 pub const SCHEMA_MAJOR: u32 = 1;
 
 /// Name and version of the document's schema.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Schema {
     /// [`SCHEMA_NAME`].
     pub name: String,
@@ -30,7 +32,7 @@ pub struct Schema {
 }
 
 /// The machine a record was made on.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
@@ -43,7 +45,7 @@ pub struct Machine {
 }
 
 /// What a case was compared with, in the same run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Peer {
     /// The peer's name.
     pub name: String,
@@ -54,7 +56,7 @@ pub struct Peer {
 }
 
 /// One measured claim.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Case {
     /// Which claim.
     pub id: String,
@@ -84,6 +86,12 @@ pub struct Case {
     pub queue_depth: u32,
     /// Whether the floor held; `true` where there is none.
     pub pass: bool,
+    /// Bytes of data that one call works on, where calls are measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_bytes: Option<u64>,
+    /// Targets, latencies and rates over time of a case of `warpraid bench`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Detail>,
 }
 
 impl Case {
@@ -94,6 +102,19 @@ impl Case {
     #[must_use]
     pub fn new(id: &str, unit: Unit, samples: Vec<f64>, peer: Option<Peer>, floors: &Floors) -> Self {
         assert!(samples.len() >= SAMPLES_MIN, "{id}: {} samples, {SAMPLES_MIN} needed", samples.len());
+        Self::judged(id, unit, samples, peer, floors)
+    }
+
+    /// A case of somebody's own run, from however many samples it gave; `check` takes no claim from so few.
+    ///
+    /// # Panics
+    /// Without a sample, or with one that is not a number: a bug of the benchmark.
+    #[must_use]
+    pub fn measured(id: &str, unit: Unit, samples: Vec<f64>, floors: &Floors) -> Self {
+        Self::judged(id, unit, samples, None, floors)
+    }
+
+    fn judged(id: &str, unit: Unit, samples: Vec<f64>, peer: Option<Peer>, floors: &Floors) -> Self {
         let Summary { median, min, max } = Summary::of(&samples).expect("finite samples");
         let claim = floors.claim(id);
         let ratio = peer.as_ref().map(|peer| median / peer.median);
@@ -113,6 +134,8 @@ impl Case {
             lanes: 1,
             queue_depth: 1,
             pass,
+            work_bytes: None,
+            detail: None,
         }
     }
 
@@ -124,7 +147,7 @@ impl Case {
 }
 
 /// A benchmark run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// Schema of the document.
     pub schema: Schema,
@@ -165,9 +188,15 @@ impl Record {
     /// The record of this run, with these cases.
     #[must_use]
     pub fn of_this_run(cases: Vec<Case>) -> Self {
+        Self::of_commit(commit(), cases)
+    }
+
+    /// The record of a program that knows what it was built from.
+    #[must_use]
+    pub fn of_commit(commit: String, cases: Vec<Case>) -> Self {
         Self {
             schema: Schema { name: SCHEMA_NAME.to_owned(), major: SCHEMA_MAJOR, minor: 0 },
-            commit: commit(),
+            commit,
             date_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             machine: machine(),
             command: command_line(),

@@ -1,24 +1,23 @@
 //! One lane with a volatile group on it: what the engine benchmarks measure in.
 //!
-//! Nothing is persistent: members are bare (data from byte 0), there is no bitmap and no superblock, so a group's cost is
-//! that of its data path alone.
+//! The groups are those of [`crate::scratch`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use nvme_backend::{Lane, LaneDrive, OpenDrive};
-use raid_core::engine::{Group, GroupConfig, Shared};
+use raid_core::engine::Group;
 use raid_core::geometry::{Geometry, Level};
 use raid_core::lease::{Lease, Leases};
-use raid_core::membership::GroupMeta;
 use raid_core::parity::CpuParity;
 use raid_core::ports::{Clock, DriveKey, Env, IoError, Pool};
-use raid_core::units::{BlockSize, LaneId, Uuid, u64_of};
-use raid_core::view::{Epoch, Member, MemberLayout, MemberState, View, Witness};
+use raid_core::units::LaneId;
+use raid_core::view::Witness;
+
+use crate::scratch::{Condition, ScratchGroup};
 
 /// The lane's clock.
 pub struct LaneClock(Lane);
@@ -44,11 +43,43 @@ struct Inner {
     parity: CpuParity,
     drives: BTreeMap<DriveKey, LaneDrive>,
     random: RefCell<Random>,
+    /// Let other tasks run before each step that needs scratch memory: drives in memory never make anybody wait, and a
+    /// rebuild over them would keep its lane to itself.
+    gives_way: bool,
 }
 
 /// A lane as raid-core sees it.
 #[derive(Clone)]
 pub struct BenchEnv(Rc<Inner>);
+
+impl BenchEnv {
+    /// The lane with these drives, whose keys are their places in the list.
+    #[must_use]
+    pub fn new(lane: &Lane, drives: Vec<LaneDrive>) -> Self {
+        Self(Rc::new(Inner {
+            lane: lane.clone(),
+            clock: LaneClock(lane.clone()),
+            parity: CpuParity::new(),
+            drives: drives.into_iter().zip(0..).map(|(drive, key)| (DriveKey(key), drive)).collect(),
+            random: RefCell::new(Random::new(1)),
+            gives_way: false,
+        }))
+    }
+
+    /// The same lane, on which nobody works without letting others.
+    #[must_use]
+    pub fn giving_way(self) -> Self {
+        let inner = &*self.0;
+        Self(Rc::new(Inner {
+            lane: inner.lane.clone(),
+            clock: LaneClock(inner.lane.clone()),
+            parity: CpuParity::new(),
+            drives: inner.drives.clone(),
+            random: RefCell::new(Random::new(1)),
+            gives_way: true,
+        }))
+    }
+}
 
 impl Env for BenchEnv {
     type Drive = LaneDrive;
@@ -75,11 +106,17 @@ impl Env for BenchEnv {
         self.0.random.borrow_mut().word()
     }
 
-    fn lease(&self, pool: Pool, sizes: &[u32]) -> impl Future<Output = Leases> {
-        self.0.lane.arena().lease(pool, sizes)
+    async fn lease(&self, pool: Pool, sizes: &[u32]) -> Leases {
+        if self.0.gives_way && pool == Pool::Scratch {
+            give_way().await;
+        }
+        self.0.lane.arena().lease(pool, sizes).await
     }
 
     fn try_lease(&self, pool: Pool, sizes: &[u32]) -> Option<Leases> {
+        if self.0.gives_way && pool == Pool::Scratch {
+            return None;
+        }
         self.0.lane.arena().try_lease(pool, sizes)
     }
 
@@ -138,32 +175,29 @@ impl World {
     /// If the shape is impossible.
     #[must_use]
     pub fn new(lane: &Lane, level: Level, chunk_bytes: u32, drives: &[OpenDrive]) -> Self {
-        let size_bytes = drives.iter().map(OpenDrive::size_bytes).min().expect("a group has drives");
-        let members = u8::try_from(drives.len()).expect("few drives");
-        let geometry = Geometry::new(level, members, chunk_bytes, size_bytes).expect("a possible shape");
-        let handles: Vec<LaneDrive> = drives.iter().map(|drive| drive.on_lane(lane)).collect();
-        let keyed = handles.iter().cloned().zip(0..).map(|(drive, key)| (DriveKey(key), drive));
-        let env = BenchEnv(Rc::new(Inner {
+        Self::in_condition(lane, level, chunk_bytes, drives, &Condition::default())
+    }
+
+    /// As [`World::new`], with members lost or being rebuilt.
+    ///
+    /// # Panics
+    /// If the shape is impossible.
+    #[must_use]
+    pub fn in_condition(
+        lane: &Lane,
+        level: Level,
+        chunk_bytes: u32,
+        drives: &[OpenDrive],
+        condition: &Condition,
+    ) -> Self {
+        let scratch = ScratchGroup::new("bench", level, chunk_bytes, drives.to_vec(), condition, 1)
+            .expect("a possible shape");
+        Self {
             lane: lane.clone(),
-            clock: LaneClock(lane.clone()),
-            parity: CpuParity::new(),
-            drives: keyed.collect(),
-            random: RefCell::new(Random::new(1)),
-        }));
-        let shared = Shared::new(GroupConfig {
-            name: "bench".to_owned(),
-            geometry,
-            block_size: BlockSize::B4096,
-            view: first_view(drives.len(), size_bytes),
-            meta: Arc::new(GroupMeta::Volatile),
-            intents: None,
-            unsynced: Vec::new(),
-            dirty: Vec::new(),
-            bad_blocks: Vec::new(),
-            rebuilding: Vec::new(),
-            lanes: 1,
-        });
-        Self { lane: lane.clone(), group: Group::new(env, shared), drives: handles, geometry }
+            group: scratch.on_lane(lane),
+            drives: drives.iter().map(|drive| drive.on_lane(lane)).collect(),
+            geometry: *scratch.geometry(),
+        }
     }
 
     /// A lease of `bytes` bytes filled with `fill`.
@@ -175,20 +209,18 @@ impl World {
     }
 }
 
-fn first_view(members: usize, size_bytes: u64) -> View {
-    let member = |slot: u64| Member {
-        state: MemberState::InSync,
-        drive: Some(DriveKey(slot)),
-        device_uuid: Uuid::from_random(7, slot),
-        dev_number: u16::try_from(slot).expect("few members"),
-        last_in_sync: 1,
-        layout: MemberLayout::bare(size_bytes),
-    };
-    View {
-        version: 1,
-        epoch: Epoch { counter: 1, id: Uuid::from_random(1, 1) },
-        members: (0..u64_of(members)).map(member).collect(),
-    }
+/// Lets every task that is ready run once.
+pub(crate) async fn give_way() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if has_waited {
+            return Poll::Ready(());
+        }
+        has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 struct Crew {

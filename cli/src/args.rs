@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use server::control::request::HistoryRange;
 
+use crate::bench::args::BenchVerb;
 use crate::demo::DemoArgs;
 use crate::output::Format;
 
@@ -84,6 +85,12 @@ pub(crate) enum Command {
     /// Show it all on six files: RAID 6, two disks over NBD, two drives failed under load, rebuilt, verified
     #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
     Demo(DemoArgs),
+    /// Measure drives, groups, disks, paths and parity; find the slow drive; compare two runs
+    #[command(
+        subcommand,
+        after_help = "Example:\n  warpraid bench drives /dev/nvme{0..7}n1\n  warpraid bench group --level 6 --ram 8x256M"
+    )]
+    Bench(BenchVerb),
     /// Print completions for a shell
     #[command(
         after_help = "Example:\n  warpraid completions bash > /usr/share/bash-completion/completions/warpraid"
@@ -342,9 +349,29 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Compare data and redundancy of the whole group; name what does not fit, and repair what is certain
+    #[command(
+        after_help = "Example:\n  warpraid group scrub tank --wait\n  warpraid group scrub tank --repair\n  warpraid group scrub tank --show"
+    )]
+    Scrub(crate::group_scrub::ScrubArgs),
     /// Change settings of a group
     #[command(after_help = "Example:\n  warpraid group set tank --scrub monthly --scrub-window 01:00-05:00")]
     Set(crate::group_set::SetArgs),
+    /// Put a dropped member back into its slot; only what changed meanwhile is copied
+    #[command(
+        after_help = "Example:\n  warpraid group readd tank /dev/nvme3n1 --dry-run\n  warpraid group readd tank /dev/nvme3n1"
+    )]
+    Readd {
+        /// Name or uuid
+        group: String,
+        /// The old member: path or serial
+        drive: String,
+        /// Its slot, to be sure; the drive knows it
+        #[arg(long, value_name = "N")]
+        slot: Option<u8>,
+        #[command(flatten)]
+        writes: Writes,
+    },
     /// Wait until a group is in a state
     #[command(after_help = "Example:\n  warpraid group wait tank --for rebuilt --timeout 2h")]
     Wait {

@@ -2,7 +2,7 @@
 
 use core::fmt::Write;
 
-use server::control::model::{ActionDoc, DiskDoc, DiskListDoc};
+use server::control::model::{ActionDoc, DiskDoc, DiskListDoc, DiskScrubDoc};
 use server::control::request::{DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf};
 use server::control::routes::Op;
 use server::control::{ApiError, ErrorCode, names};
@@ -11,8 +11,8 @@ use crate::args::{DiskVerb, Writes};
 use crate::client::Client;
 use crate::confirm;
 use crate::output::{Ended, Output, decoded};
-use crate::render::{action, fields, header, indented, mkfs, table};
-use crate::units::{self, human};
+use crate::render::{action, count, fields, header, indented, mkfs, table};
+use crate::units::{self, human, moment};
 
 pub(crate) fn run(verb: &DiskVerb, client: &Client, output: &Output) -> Ended {
     match verb {
@@ -118,6 +118,12 @@ fn list(disks: &DiskListDoc) -> String {
     table(&rows)
 }
 
+fn scrubbed(scrub: &DiskScrubDoc) -> String {
+    let part = if scrub.complete { "" } else { ", not every stripe" };
+    let found = if scrub.findings == 0 { "nothing found".into() } else { count(scrub.findings, "finding") };
+    format!("last complete {}{part}, {found}", moment(scrub.ended_unix_s))
+}
+
 fn show(disk: &DiskDoc) -> String {
     let mut text = fields(&[
         ("disk", format!("{}/{}", disk.group, disk.name)),
@@ -125,6 +131,7 @@ fn show(disk: &DiskDoc) -> String {
         ("size", format!("{} ({} bytes)", human(disk.size_bytes), disk.size_bytes)),
         ("starts at", format!("byte {} of the group", disk.start_bytes)),
         ("block size", disk.block_size_bytes.to_string()),
+        ("scrubbed", disk.scrub.as_ref().map(scrubbed).unwrap_or_default()),
     ]);
     for exposure in &disk.exposures {
         let how = if exposure.read_only { ", read-only" } else { "" };
@@ -133,6 +140,7 @@ fn show(disk: &DiskDoc) -> String {
             let _ = writeln!(text, "  client    {client}");
         }
     }
+    text.push_str(&crate::group_scrub::lost(&disk.lost));
     let _ =
         write!(text, "make a filesystem, DEVICE being the disk's device:\n{}", indented(&mkfs(&disk.mkfs)));
     text

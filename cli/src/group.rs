@@ -1,12 +1,12 @@
-//! `group plan|create|list|show|stop|assemble|delete|undelete|replace|wait`.
+//! `group plan|create|list|show|stop|assemble|delete|undelete|replace|readd|wait`.
 
 use core::fmt::Write;
 use std::time::{Duration, Instant};
 
 use server::control::model::{ActionDoc, GroupDoc, GroupListDoc, PlanDoc, WaitDoc};
 use server::control::request::{
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
-    Init, WaitFor,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, Init, WaitFor,
 };
 use server::control::routes::Op;
 use server::control::{ApiError, ErrorCode, names};
@@ -69,7 +69,13 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
         }
+        GroupVerb::Scrub(args) => crate::group_scrub::run(args, client, output),
         GroupVerb::Set(args) => crate::group_set::run(args, client, output),
+        GroupVerb::Readd { group, drive, slot, writes } => {
+            names::group_ref(group)?;
+            let how = GroupReadd { drive: units::drive(drive)?, slot: *slot, dry_run: writes.dry_run };
+            output.document(&client.change(Op::GroupReadd, &[("group", group)], &how)?, done)
+        }
         GroupVerb::Wait { group, what, timeout } => {
             names::group_ref(group)?;
             wait(group, *what, timeout.as_deref(), client, output)
@@ -291,6 +297,8 @@ fn show(group: &GroupDoc) -> String {
         ("disks", group.disks.join(", ")),
         ("epoch", format!("{} {}", group.epoch.counter, group.epoch.id)),
         ("journal", word(&group.journal)),
+        crate::group_scrub::of_group(group),
+        ("scheduled scrub", crate::group_set::scrub_line(&group.settings)),
         (
             "forced",
             if group.forced {
@@ -317,6 +325,7 @@ fn show(group: &GroupDoc) -> String {
         ]
     }));
     let _ = write!(text, "\n{}", table(&rows));
+    text.push_str(&crate::group_scrub::lost(&group.lost));
     for problem in &group.problems {
         let _ = write!(text, "\n{}: {}\nNEXT  {}\n", problem.code, problem.why, problem.next);
     }

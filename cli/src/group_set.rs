@@ -2,9 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use server::control::group_set::GroupSet;
-use server::control::model::{ActionDoc, GroupSettingsDoc, ScrubEvery};
-use server::control::names;
+use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 use server::control::routes::Op;
+use server::control::{ApiError, names};
 
 use crate::client::Client;
 use crate::output::{Ended, Output};
@@ -19,6 +19,18 @@ pub(crate) enum ScrubArg {
     Monthly,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SpeedArg {
+    /// Clients hardly notice
+    Low,
+    /// Clients wait at most about half as long again
+    Normal,
+    /// Clients wait up to three times as long
+    High,
+    /// As fast as it goes
+    Max,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct SetArgs {
     /// Name or uuid
@@ -29,6 +41,12 @@ pub(crate) struct SetArgs {
     /// When scheduled scrubs may run, in local time: 01:00-05:00, or any
     #[arg(long, value_name = "FROM-TO")]
     scrub_window: Option<String>,
+    /// How much rebuilds and other sweeps may cost clients
+    #[arg(long, value_enum, value_name = "SPEED")]
+    rebuild_speed: Option<SpeedArg>,
+    /// What 99 of 100 client requests shall keep below meanwhile, e.g. 2ms; auto: the speed decides
+    #[arg(long, value_name = "TIME|auto")]
+    rebuild_target: Option<String>,
     /// Only say what would be done; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -36,6 +54,7 @@ pub(crate) struct SetArgs {
 
 pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
     names::group_ref(&args.group)?;
+    let rebuild_target_ns = args.rebuild_target.as_deref().map(target_ns).transpose()?;
     let what = GroupSet {
         scrub: args.scrub.map(|every| match every {
             ScrubArg::Off => ScrubEvery::Off,
@@ -45,10 +64,25 @@ pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
             ScrubArg::Monthly => ScrubEvery::Monthly,
         }),
         scrub_window: args.scrub_window.clone(),
+        rebuild_speed: args.rebuild_speed.map(|speed| match speed {
+            SpeedArg::Low => RebuildSpeed::Low,
+            SpeedArg::Normal => RebuildSpeed::Normal,
+            SpeedArg::High => RebuildSpeed::High,
+            SpeedArg::Max => RebuildSpeed::Max,
+        }),
+        rebuild_target_ns,
         dry_run: args.dry_run,
     };
     what.check()?;
     output.document(&client.change(Op::GroupSet, &[("group", &args.group)], &what)?, done)
+}
+
+fn target_ns(text: &str) -> Result<u64, ApiError> {
+    if text == "auto" {
+        return Ok(0);
+    }
+    let time = crate::units::time(text, "rebuild target")?;
+    Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn done(done: &ActionDoc) -> String {
@@ -56,10 +90,24 @@ fn done(done: &ActionDoc) -> String {
     action(done, &if done.dry_run { String::new() } else { now.collect() })
 }
 
+/// The schedule of scrubs; nothing if there is none.
+pub(crate) fn scrub_line(settings: &GroupSettingsDoc) -> String {
+    match (&settings.scrub, &settings.scrub_window) {
+        (ScrubEvery::Off, _) => String::new(),
+        (every, None) => word(every),
+        (every, Some(window)) => format!("{}, {window}", word(every)),
+    }
+}
+
 /// Settings, a line each.
 pub(crate) fn show(settings: &GroupSettingsDoc) -> String {
     fields(&[
         ("scheduled scrub", word(&settings.scrub)),
         ("scrub window", settings.scrub_window.clone().unwrap_or_default()),
+        ("rebuild speed", word(&settings.rebuild_speed)),
+        (
+            "rebuild target",
+            settings.rebuild_target_ns.map_or(String::new(), |ns| format!("{} us", ns / 1000)),
+        ),
     ])
 }

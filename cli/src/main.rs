@@ -1,9 +1,10 @@
-//! The one binary: client verbs, `serve` and `demo`.
+//! The one binary: client verbs, `serve`, `demo` and `bench`.
 //!
 //! Results go to stdout, everything else to stderr. With `-o json` every verb, and every error, prints one envelope; the
 //! human view is rendered from the same document. Exit codes: `server::control::Exit`, and `health` has its own.
 
 mod args;
+mod bench;
 mod client;
 mod complete;
 mod confirm;
@@ -13,6 +14,7 @@ mod drive;
 mod events;
 mod explain;
 mod group;
+mod group_scrub;
 mod group_set;
 mod history;
 mod man;
@@ -50,6 +52,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
         Command::Serve(args) => system::serve(args, cli.socket.clone()),
         Command::Examine(args) => system::examine(args, output),
         Command::Explain { code } => explain::run(code.as_deref(), output),
+        Command::Bench(verb) => bench::run(verb, cli.socket.clone(), output),
         Command::Demo(args) => demo::run(args, output),
         Command::Completions { shell } => output.text(&complete::script(&shell.to_string())?),
         Command::Man(args) => man::run(args, output),

@@ -98,6 +98,11 @@ impl Output {
         }
     }
 
+    /// Whether results are printed for people.
+    pub(crate) fn is_human(&self) -> bool {
+        self.format == Format::Human
+    }
+
     /// Whether progress may be drawn on stderr.
     pub(crate) fn shows_progress(&self) -> bool {
         self.format == Format::Human && std::io::stderr().is_terminal()

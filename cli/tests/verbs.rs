@@ -411,12 +411,13 @@ fn verbs_complete_without_a_daemon_and_no_name_is_made_up() {
 fn help_of_every_verb_has_an_example() {
     let nowhere = std::path::Path::new("/nonexistent/socket");
     let own = ["", "explain", "alert", "drive", "group", "disk", "examine", "serve", "demo", "completions"];
+    let bench = ["bench", "bench drives", "bench group", "bench disk", "bench parity", "bench compare"];
     let verbs = VERBS.iter().map(|(args, _)| {
         let words: Vec<&str> = args.split(' ').collect();
         words[..words.len().min(if matches!(words[0], "status" | "health" | "events") { 1 } else { 2 })]
             .join(" ")
     });
-    for verb in own.into_iter().map(str::to_owned).chain(verbs) {
+    for verb in own.into_iter().chain(bench).map(str::to_owned).chain(verbs) {
         let output = common::run(nowhere, format!("{verb} --help").trim());
         assert_eq!(code(&output), 0, "{verb}");
         assert_eq!(stderr(&output), "", "{verb}");

@@ -7,6 +7,7 @@ pub mod geometry;
 pub mod lease;
 pub mod membership;
 pub mod names;
+pub mod pacing;
 pub mod parity;
 pub mod ports;
 mod sync;

@@ -4,7 +4,7 @@ use core::future::Future;
 
 use raid_core::engine::Group;
 use raid_core::lease::{Lease, Leases, Seg, Segs, leases_len, segs_len};
-use raid_core::ports::{Done, Durability, Env, IoError, Pool};
+use raid_core::ports::{Clock, Done, Durability, Env, IoError, Pool};
 use raid_core::units::{BlockSize, GroupOffset, u32_of};
 
 /// Most bytes a front end asks for in one read or write; larger requests come as several.
@@ -143,11 +143,52 @@ impl<E: Env> Export for Disk<E> {
         self.group.env().lease(Pool::Request, sizes)
     }
 
-    async fn read(&self, at: u64, mut into: Leases) -> Done<Leases> {
+    async fn read(&self, at: u64, into: Leases) -> Done<Leases> {
+        let began_ns = self.began();
+        let done = if leases_len(&into) <= self.group.shared().max_request_bytes() {
+            self.group.read(self.at(at), into).await
+        } else {
+            self.read_parts(at, into).await
+        };
+        self.ended(began_ns);
+        done
+    }
+
+    async fn write(&self, at: u64, from: Segs, how: Durability) -> Result<(), IoError> {
+        let began_ns = self.began();
+        let written = if segs_len(&from) <= self.group.shared().max_request_bytes() {
+            self.group.write(self.at(at), from, how).await
+        } else {
+            self.write_parts(at, from, how).await
+        };
+        self.ended(began_ns);
+        written
+    }
+
+    async fn zero(&self, at: u64, len: u64, unmap: bool, how: Durability) -> Result<(), IoError> {
+        let start = self.at(at);
+        self.group.zero(start.0..start.plus(len).0, unmap, how).await
+    }
+
+    async fn flush(&self) -> Result<(), IoError> {
+        self.group.flush().await
+    }
+}
+
+impl<E: Env> Disk<E> {
+    /// A client's request begins: when, if a sweep wants to know (`raid_core::pacing`).
+    fn began(&self) -> Option<u64> {
+        self.group.shared().foreground().begin(|| self.group.env().clock().now_ns())
+    }
+
+    fn ended(&self, began_ns: Option<u64>) {
+        let env = self.group.env();
+        self.group.shared().foreground().end(env.lane().0, began_ns, || env.clock().now_ns());
+    }
+
+    /// A read longer than the group takes at once.
+    async fn read_parts(&self, at: u64, mut into: Leases) -> Done<Leases> {
         let most = self.group.shared().max_request_bytes();
-        if leases_len(&into) <= most {
-            return self.group.read(self.at(at), into).await;
-        }
         let mut at = self.at(at);
         let mut read = Leases::new();
         while !into.is_empty() {
@@ -162,11 +203,9 @@ impl<E: Env> Export for Disk<E> {
         Done { result: Ok(()), buf: Some(read) }
     }
 
-    async fn write(&self, at: u64, mut from: Segs, how: Durability) -> Result<(), IoError> {
+    /// A write longer than the group takes at once.
+    async fn write_parts(&self, at: u64, mut from: Segs, how: Durability) -> Result<(), IoError> {
         let most = self.group.shared().max_request_bytes();
-        if segs_len(&from) <= most {
-            return self.group.write(self.at(at), from, how).await;
-        }
         let mut at = self.at(at);
         while !from.is_empty() {
             let (n, len) = fitting(from.iter().map(Seg::len), most);
@@ -174,14 +213,5 @@ impl<E: Env> Export for Disk<E> {
             at = at.plus(len);
         }
         Ok(())
-    }
-
-    async fn zero(&self, at: u64, len: u64, unmap: bool, how: Durability) -> Result<(), IoError> {
-        let start = self.at(at);
-        self.group.zero(start.0..start.plus(len).0, unmap, how).await
-    }
-
-    async fn flush(&self) -> Result<(), IoError> {
-        self.group.flush().await
     }
 }

@@ -4,6 +4,7 @@
 //! it goes out of scope, whether the test passed or not. What the daemon says is read as a script would read it, from
 //! `-o json`; what it does to data is judged by the `stamps` crate and by other people's NBD clients.
 
+pub mod bad_sectors;
 pub mod browser;
 pub mod check;
 pub mod cli;

@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use raid_core::engine::{CheckReport, GroupConfig, INTENT_HEADER_BYTES, IntentConfig, Pace, SweepError};
+use raid_core::engine::{
+    GroupConfig, INTENT_HEADER_BYTES, IntentConfig, Pace, ScrubMode, ScrubState, SweepError,
+};
 use raid_core::geometry::Level;
 use raid_core::ports::{Durability, IoKind};
 use raid_core::units::{BlockSize, GroupOffset, Slot, Stripe, usize_of};
@@ -34,9 +36,13 @@ fn is_missing(world: &World, slot: u8) -> bool {
     world.shared.view().member(Slot(slot)).is_missing()
 }
 
-fn run_check(world: &World) -> CheckReport {
+fn run_check(world: &World) -> ScrubState {
     let group = world.group.clone();
-    world.executor.block_on(async move { group.check(&Pace::default()).await }).unwrap()
+    world.executor.block_on(async move {
+        let state = parking_lot::Mutex::default();
+        group.scrub(ScrubMode::Report, &Pace::default(), &state).await.unwrap();
+        state.into_inner()
+    })
 }
 
 fn resync(world: &World) -> u64 {
@@ -389,7 +395,7 @@ fn resync_makes_parity_match_and_check_finds_what_does_not() {
         assert_eq!(run_check(&world).checked, 8);
         world.drives[parity.index()].medium()[at] ^= 1;
         let report = run_check(&world);
-        assert_eq!((report.mismatched, report.mismatches), (1, vec![Stripe(3)]));
+        assert_eq!((report.mismatched, report.findings[0].stripe), (1, Stripe(3)));
     }
 }
 

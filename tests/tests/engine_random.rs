@@ -306,7 +306,8 @@ fn rebuild_under_load(level: Level, members: u8, seed: u64) {
     let (group, executor) = (world.group.clone(), world.executor.clone());
     world.executor.block_on(async move {
         // One stripe a step: the cursor passes between the writes.
-        let pace = Pace { step_bytes_max: 1.into(), ..Pace::default() };
+        let pace = Pace::default();
+        pace.step_bytes_max.store(1, std::sync::atomic::Ordering::Relaxed);
         group.rebuild(Slot(slot), &pace).await.unwrap();
         until_done(&executor, &running).await;
         group.flush().await.unwrap();

@@ -12,9 +12,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("warpraid-raid-core", &[]),
     ("warpraid-nvme-backend", &["warpraid-raid-core"]),
     ("warpraid-server", &["warpraid-raid-core", "warpraid-nvme-backend"]),
-    // The demo judges the daemon by stamps.
-    ("warpraid", &["warpraid-server", "warpraid-stamps"]),
-    ("warpraid-benches", &["warpraid-raid-core", "warpraid-nvme-backend"]),
+    // The demo judges the daemon by stamps; `bench` is the load generator of the benches.
+    ("warpraid", &["warpraid-server", "warpraid-stamps", "warpraid-benches"]),
+    ("warpraid-benches", &["warpraid-raid-core", "warpraid-nvme-backend", "warpraid-stamps"]),
     ("warpraid-sim", &["warpraid-raid-core"]),
     ("warpraid-stamps", &[]),
     ("warpraid-tests", &["warpraid-stamps"]),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use membership_world::{TestEnv, World, forced, handles, shapes, subsets, waited};
 use raid_core::geometry::Level;
 use raid_core::membership::{
-    Decision, Doubt, GroupMeta, Mark, Observation, PlannedState, Policy, Refusal, StartParts, decide,
-    next_epoch, prepare_member, publish, start, store_cursor,
+    Decision, Doubt, Mark, Observation, PlannedState, Policy, Refusal, StartParts, decide, next_epoch,
+    prepare_member, publish, start, store_cursor,
 };
 use raid_core::ports::{Env, IoKind};
 use raid_core::units::{Slot, Uuid};

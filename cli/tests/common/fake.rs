@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use server::control::group_scrub::GroupScrub;
 use server::control::group_set::GroupSet;
 use server::control::model::*;
 use server::control::request::*;
@@ -119,6 +120,13 @@ pub fn group(scene: Scene) -> GroupDoc {
         forced: false,
         members: (0..8).map(|slot| member(slot, MemberState::InSync)).collect(),
         progress: Vec::new(),
+        scrub: ScrubSummaryDoc {
+            last_ended_unix_s: Some(NOW_UNIX_S - 86_400),
+            checked_stripes: 58_590_000,
+            checked_bytes: 23_038_341_439_488,
+            ..ScrubSummaryDoc::default()
+        },
+        lost: Vec::new(),
         settings: GroupSettingsDoc::default(),
         disks: vec!["home".into(), "scratch".into()],
         problems: Vec::new(),
@@ -205,7 +213,61 @@ pub fn disk() -> DiskDoc {
             read_only: true,
             clients: vec!["pid 4711, uid 0".into()],
         }],
+        scrub: Some(DiskScrubDoc { ended_unix_s: NOW_UNIX_S - 86_400, complete: true, findings: 0 }),
+        lost: vec![LostRangeDoc {
+            disk: Some("home".into()),
+            offset_bytes: 1_048_576,
+            length_bytes: 1536,
+            filesystem: Some("XFS file system".into()),
+            find: vec!["xfs_io -r -c 'fsmap -d 2048 2050' MOUNTPOINT".into()],
+        }],
         mkfs: mkfs(),
+    }
+}
+
+/// A RAID 6 scrub that found one wrong member and one lost block.
+pub fn scrub() -> ScrubDoc {
+    let member = |slot: u8| FindingMemberDoc {
+        slot,
+        role: "data".into(),
+        drive: Some(format!("/dev/nvme{slot}n1")),
+        serial: Some(format!("S4X9NF0M000000{slot}")),
+        offset_bytes: 18_874_368,
+    };
+    let finding = |what, members| FindingDoc {
+        stripe: 12,
+        chunk_offset_bytes: 512,
+        length_bytes: 512,
+        what,
+        members,
+        disks: vec![DiskRangeDoc { disk: Some("home".into()), offset_bytes: 4096, length_bytes: 512 }],
+        repaired: false,
+    };
+    ScrubDoc {
+        group: "tank".into(),
+        uuid: GROUP_UUID.into(),
+        state: ScrubActivity::Idle,
+        why: None,
+        progress: None,
+        current: None,
+        last: Some(ScrubRunDoc {
+            started_unix_s: NOW_UNIX_S - 90_000,
+            ended_unix_s: Some(NOW_UNIX_S - 86_400),
+            stripes: 1000,
+            next_stripe: 1000,
+            checked_stripes: 999,
+            skipped_stripes: 1,
+            checked_bytes: 999 * 393_216,
+            mismatched_stripes: 1,
+            rewritten_blocks: 2,
+            lost_blocks: 1,
+            findings: vec![
+                finding(FindingKind::Located, vec![member(3)]),
+                finding(FindingKind::Lost, vec![member(1), member(2)]),
+            ],
+            ..ScrubRunDoc::default()
+        }),
+        next_due_unix_s: Some(NOW_UNIX_S + 518_400),
     }
 }
 
@@ -405,6 +467,15 @@ impl Control for Fake {
     }
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
+    }
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.act("group readd", &group, how.dry_run, &how)
+    }
+    async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
+        self.act("group scrub", &group, how.dry_run, &how)
+    }
+    async fn scrub(&self, group: String) -> Answer<ScrubDoc> {
+        self.answer(format!("scrub {group}"), scrub())
     }
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {
         self.act("group set", &group, what.dry_run, &what)

@@ -42,6 +42,15 @@ impl BadBlocks {
                 .is_some_and(|(_, &end)| end > range.start)
     }
 
+    /// Whether all of `range` of the slot's data area is listed.
+    pub(crate) fn covers(&self, slot: Slot, range: &Range<u64>) -> bool {
+        self.any()
+            && self.slots.lock()[slot.index()]
+                .range(..=range.start)
+                .next_back()
+                .is_some_and(|(_, &end)| end >= range.end)
+    }
+
     /// Records a range.
     pub(crate) fn add(&self, slot: Slot, range: Range<u64>) {
         if range.is_empty() {
@@ -111,6 +120,11 @@ mod tests {
         assert_eq!((bad.list(Slot(1)).len(), bad.list(Slot(1))[0].clone()), (1, 10..40));
         assert!(bad.overlaps(Slot(1), &(39..50)) && !bad.overlaps(Slot(1), &(40..50)));
         assert!(!bad.overlaps(Slot(0), &(0..100)));
+        assert!(
+            bad.covers(Slot(1), &(10..40))
+                && !bad.covers(Slot(1), &(9..11))
+                && !bad.covers(Slot(1), &(39..41))
+        );
         assert!(bad.clear(Slot(1), &(15..20)));
         assert_eq!(bad.list(Slot(1)), [10..15, 20..40]);
         assert!(!bad.clear(Slot(1), &(15..20)));

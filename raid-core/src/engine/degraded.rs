@@ -15,7 +15,7 @@ use super::write::{ATTEMPTS_MAX, Attempt, GAVE_UP};
 use crate::geometry::Role;
 use crate::lease::{Lease, Seg};
 use crate::ports::{Env, IoError, IoKind};
-use crate::units::{Slot, u64_of};
+use crate::units::{Slot, u64_of, usize_of_u32};
 
 /// How one piece is read.
 #[derive(PartialEq, Eq, Debug)]
@@ -82,12 +82,50 @@ impl<E: Env> Group<E> {
         for step in pieces.chunks_mut(per_step) {
             let mut attempts = 0;
             while let Err(attempt) = self.read_locked_once(step).await {
-                self.start_again(attempt).await?;
+                if let Err(error) = self.start_again(attempt).await {
+                    self.read_by_blocks(step, error).await?;
+                }
                 attempts += 1;
                 if attempts == ATTEMPTS_MAX {
                     return Err(GAVE_UP);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What is left after an error that may be about other blocks: each for itself, so that lost blocks in different rows of
+    /// a request do not pass for one lost row. Only blocks that really have no source fail it.
+    async fn read_by_blocks(&self, pieces: &mut [ReadPiece], error: IoError) -> Result<(), IoError> {
+        let block = self.0.shared.block_size().bytes();
+        let of_blocks = matches!(
+            error.kind,
+            IoKind::Medium | IoKind::Protection | IoKind::BadBlock | IoKind::BeyondTolerance
+        );
+        for piece in pieces.iter_mut().filter(|piece| !piece.is_done) {
+            let columns = piece.columns.clone();
+            let Some(into) = piece.lease.as_mut() else { return Err(error) };
+            if !of_blocks || columns.end - columns.start <= block {
+                return Err(error);
+            }
+            for at in columns.clone().step_by(usize_of_u32(block)) {
+                let columns_of_block = at..at + block;
+                let (stripe, index) = (piece.stripe, piece.index);
+                let mut one =
+                    [ReadPiece { stripe, index, columns: columns_of_block, lease: None, is_done: false }];
+                let mut attempts = 0;
+                while let Err(attempt) = self.read_locked_once(&mut one).await {
+                    self.start_again(attempt).await?;
+                    attempts += 1;
+                    if attempts == ATTEMPTS_MAX {
+                        return Err(GAVE_UP);
+                    }
+                }
+                let [ReadPiece { lease: Some(read), .. }] = &one else { return Err(error) };
+                let from = usize_of_u32(at - columns.start);
+                into.bytes_mut()[from..from + usize_of_u32(block)].copy_from_slice(read.bytes());
+            }
+            piece.is_done = true;
         }
         Ok(())
     }

@@ -171,6 +171,26 @@ impl Intents {
         bit * self.chunk_bytes / basis..((bit + 1) * self.chunk_bytes).div_ceil(basis).min(geometry.stripes())
     }
 
+    /// The next stripes from `from` on that a set bit covers: what a member that came back lacks (SAFETY M6).
+    pub(super) fn next_set(&self, geometry: &Geometry, from: u64) -> Option<Range<u64>> {
+        let first = self.bits_of(geometry, &(from..from + 1)).start;
+        let bit = {
+            let state = self.state.lock();
+            let mut word = usize_of(first / 64);
+            let mut mask = u64::MAX << (first % 64);
+            loop {
+                let bits = state.set.get(word)? & mask;
+                if bits != 0 {
+                    break u64_of(word) * 64 + u64::from(bits.trailing_zeros());
+                }
+                (word, mask) = (word + 1, u64::MAX);
+            }
+        };
+        let stripes = self.stripes_of(geometry, bit);
+        let run = stripes.start.max(from)..stripes.end;
+        (!run.is_empty()).then_some(run)
+    }
+
     /// Counts a write in the stripes until the ticket is dropped.
     pub(super) fn begin(&self, geometry: &Geometry, stripes: &Range<u64>) -> IntentTicket<'_> {
         self.ticket(self.bits_of(geometry, stripes))

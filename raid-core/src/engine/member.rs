@@ -4,6 +4,7 @@
 //! the old one have ended, and makes the epoch durable; whoever ran under the new view before that waits in
 //! `Shared::wait_settled`. A caller may hold stripe locks but no view.
 
+use core::ops::Range;
 use std::sync::Arc;
 
 use super::Group;
@@ -165,6 +166,34 @@ impl<E: Env> Group<E> {
     /// if the group has no source to rebuild from: adding drives never brings it back (SAFETY M5); the error of the new
     /// drive if it failed at once.
     pub async fn add_member(&self, slot: Slot, member: Member) -> Result<Arc<View>, IoKind> {
+        self.join(slot, member, None).await
+    }
+
+    /// Puts a member back into its slot that was dropped from it ([`membership::prepare_return`]): as
+    /// [`Group::add_member`], but [`Group::rebuild`] then copies only what intent bits cover, or what is on its list of
+    /// lost blocks (SAFETY M6, S6). `bad_blocks` is that list: ranges of its data area.
+    ///
+    /// # Errors
+    /// As [`Group::add_member`]; [`IoKind::Invalid`] also in a group without intent bits.
+    pub async fn readd_member(
+        &self,
+        slot: Slot,
+        member: Member,
+        bad_blocks: &[Range<u64>],
+    ) -> Result<Arc<View>, IoKind> {
+        if self.0.shared.intents.is_none() {
+            return Err(IoKind::Invalid);
+        }
+        self.join(slot, member, Some(bad_blocks)).await
+    }
+
+    /// `came_back`: the lost blocks of a member that needs only what intent bits cover; none: it is blank.
+    async fn join(
+        &self,
+        slot: Slot,
+        member: Member,
+        came_back: Option<&[Range<u64>]>,
+    ) -> Result<Arc<View>, IoKind> {
         let shared = &self.0.shared;
         {
             let _turn = shared.change.take().await;
@@ -182,6 +211,10 @@ impl<E: Env> Group<E> {
             }
             shared.set_cursor(slot, 0);
             shared.bad.clear_slot(slot);
+            for range in came_back.unwrap_or_default() {
+                shared.bad.add(slot, range.clone());
+            }
+            shared.set_by_intents(slot, came_back.is_some());
             let mut next = self.next_view(&view, slot, member);
             self.raise_epoch(&mut next);
             shared.joined[slot.index()].store(next.epoch.counter, core::sync::atomic::Ordering::SeqCst);

@@ -46,7 +46,7 @@ use crate::units::GroupOffset;
 
 pub use intent::{INTENT_HEADER_BYTES, IntentConfig};
 pub use shared::{GroupConfig, GroupStatus, SCRATCH_BYTES_MAX, Shared, SlotStatus};
-pub use sweep::{CheckReport, Pace, SweepError};
+pub use sweep::{FINDINGS_MAX, Finding, Pace, ScrubMode, ScrubState, SweepError, What};
 
 struct Inner<E: Env> {
     env: E,

@@ -12,6 +12,10 @@
 //! | modify | every modified column and every live parity is readable | those |
 //! | recover | lost columns must be solved for first | all that is left |
 //!
+//! A row that has lost more than its parity can give back takes writes all the same, or a lost block could never be
+//! cleared by rewriting it alone (S6): parity that can no longer be known goes onto the bad-block list, durably and before
+//! the data is written, so that nothing is ever solved from it; what parity still can follow is kept (modify).
+//!
 //! Modify keeps whatever the stripe's parity says about columns it does not touch, so it is right with lost unmodified
 //! columns. Where the stripe is not known in sync it protects nothing, and is used only when the level has nothing
 //! better left: one parity, or two lost columns.
@@ -20,13 +24,14 @@ use core::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::gather::ReadFault;
 use super::lane::LaneView;
 use super::shared::{Shared, is_offline};
 use super::stripe::{self, Roles};
-use crate::geometry::Role;
+use crate::geometry::{Geometry, Role};
 use crate::lease::{LEASE_BYTES_MAX, Seg};
 use crate::ports::{Env, IoError, IoKind};
-use crate::units::{DataIndex, Stripe};
+use crate::units::{DataIndex, Slot, Stripe};
 
 /// One piece of a write: the bytes of one column range of one data column.
 #[derive(Clone, Debug)]
@@ -70,6 +75,8 @@ pub(super) struct Part {
     pub(super) solve: SmallVec<[Role; 2]>,
     /// The parities that are alive and get written.
     pub(super) parity: SmallVec<[Role; 2]>,
+    /// The parities that are alive, can no longer be known, and are not on the bad-block list yet.
+    pub(super) forsaken: SmallVec<[Role; 2]>,
 }
 
 impl Part {
@@ -81,6 +88,15 @@ impl Part {
     pub(super) fn leases(&self) -> usize {
         let parity = if self.mode == Mode::Modify { 0 } else { self.parity.len() };
         self.read.len() + self.solve.len() + parity
+    }
+
+    /// Where the parities lie that have to go onto the bad-block list before this part is written.
+    pub(super) fn forsaken_ranges(&self, geometry: &Geometry) -> SmallVec<[(Slot, Range<u64>); 2]> {
+        let place = |&role: &Role| {
+            let slot = stripe::slot_of(geometry, self.stripe, role);
+            (slot, stripe::member_range(geometry, self.stripe, &self.columns))
+        };
+        self.forsaken.iter().map(place).collect()
     }
 
     fn is_modified(&self, index: DataIndex) -> bool {
@@ -103,10 +119,18 @@ impl Plan {
     }
 }
 
-/// Plans a write of `pieces` under a view.
-pub(super) fn plan<E: Env>(shared: &Shared, lane: &LaneView<E>, pieces: &[Piece]) -> Result<Plan, IoError> {
+/// Plans a write of `pieces` under a view. `lost` are blocks this write has found unreadable and without a source.
+pub(super) fn plan<E: Env>(
+    shared: &Shared,
+    lane: &LaneView<E>,
+    pieces: &[Piece],
+    lost: &[ReadFault],
+) -> Result<Plan, IoError> {
     let geometry = shared.geometry();
-    let is_settled = lane.view().is_complete() && shared.regions.unsynced_count() == 0 && !shared.bad.any();
+    let is_settled = lane.view().is_complete()
+        && shared.regions.unsynced_count() == 0
+        && !shared.bad.any()
+        && lost.is_empty();
     let mut plan = Plan { version: lane.version(), is_settled, parts: Vec::new() };
     if geometry.level().parities() > 0 {
         if is_offline(geometry, lane.view()) {
@@ -117,7 +141,7 @@ pub(super) fn plan<E: Env>(shared: &Shared, lane: &LaneView<E>, pieces: &[Piece]
         }
         plan.parts = parts(pieces);
         for part in &mut plan.parts {
-            plan_part(shared, lane, part)?;
+            plan_part(shared, lane, part, lost)?;
         }
         return Ok(plan);
     }
@@ -155,6 +179,7 @@ fn parts(pieces: &[Piece]) -> Vec<Part> {
                     read: Roles::new(),
                     solve: SmallVec::new(),
                     parity: SmallVec::new(),
+                    forsaken: SmallVec::new(),
                 });
             }
         }
@@ -163,7 +188,12 @@ fn parts(pieces: &[Piece]) -> Vec<Part> {
 }
 
 /// Chooses the mode of a part and what it reads.
-fn plan_part<E: Env>(shared: &Shared, lane: &LaneView<E>, part: &mut Part) -> Result<(), IoError> {
+fn plan_part<E: Env>(
+    shared: &Shared,
+    lane: &LaneView<E>,
+    part: &mut Part,
+    unreadable: &[ReadFault],
+) -> Result<(), IoError> {
     let geometry = shared.geometry();
     let slots = geometry.parity_slots(part.stripe);
     for (role, slot) in [(Role::P, slots.p), (Role::Q, slots.q)] {
@@ -179,7 +209,12 @@ fn plan_part<E: Env>(shared: &Shared, lane: &LaneView<E>, part: &mut Part) -> Re
     }
     let readable = |role| {
         let slot = stripe::slot_of(geometry, part.stripe, role);
-        stripe::is_readable(shared, lane, part.stripe, slot, &part.columns)
+        let is_unreadable = unreadable.iter().any(|fault| {
+            (fault.slot, fault.stripe) == (slot, part.stripe)
+                && fault.columns.start < part.columns.end
+                && part.columns.start < fault.columns.end
+        });
+        !is_unreadable && stripe::is_readable(shared, lane, part.stripe, slot, &part.columns)
     };
     let lost: SmallVec<[DataIndex; 2]> =
         stripe::data_indices(geometry).filter(|&index| !readable(Role::Data(index))).collect();
@@ -199,13 +234,48 @@ fn plan_part<E: Env>(shared: &Shared, lane: &LaneView<E>, part: &mut Part) -> Re
     } else {
         let wanted: SmallVec<[Role; 2]> = lost.iter().copied().map(Role::Data).collect();
         let Some(sources) = stripe::sources(geometry, &wanted, readable) else {
-            let slot = geometry.data_slot(part.stripe, lost[0]);
-            let range = stripe::member_range(geometry, part.stripe, &part.columns);
-            return Err(stripe::lost_error(shared, slot, &range));
+            let kept: SmallVec<[Role; 2]> = match lost_modified {
+                0 => part.parity.iter().copied().filter(|&role| readable(role)).collect(),
+                _ => SmallVec::new(),
+            };
+            return plan_beyond(shared, lane, part, kept, &lost);
         };
         part.mode = Mode::Recover;
         part.read = sources.read;
         part.solve = sources.solve;
     }
+    Ok(())
+}
+
+/// A part whose row has lost more than parity can give back: the parities in `kept` follow the change, the others are
+/// given up. Data that has no live member of its own cannot be written: it would be in the parity alone.
+fn plan_beyond<E: Env>(
+    shared: &Shared,
+    lane: &LaneView<E>,
+    part: &mut Part,
+    kept: SmallVec<[Role; 2]>,
+    lost: &[DataIndex],
+) -> Result<(), IoError> {
+    let geometry = shared.geometry();
+    let range = stripe::member_range(geometry, part.stripe, &part.columns);
+    let is_held = |(index, _): &(DataIndex, Seg)| {
+        lane.is_live(shared, geometry.data_slot(part.stripe, *index), part.stripe)
+    };
+    // Only a single row: in a longer part the lost blocks may be in different rows, each of which can be written.
+    if part.len() > shared.block_size().bytes() || !part.modified.iter().all(is_held) {
+        let slot = lost.first().map_or(Slot(0), |&index| geometry.data_slot(part.stripe, index));
+        return Err(stripe::lost_error(shared, slot, &range));
+    }
+    let is_listed = |role| shared.bad.covers(stripe::slot_of(geometry, part.stripe, role), &range);
+    let given_up = part.parity.iter().copied().filter(|role| !kept.contains(role));
+    part.forsaken = given_up.filter(|&role| !is_listed(role)).collect();
+    part.mode = if kept.is_empty() { Mode::DataOnly } else { Mode::Modify };
+    part.read = match part.mode {
+        Mode::Modify => {
+            part.modified.iter().map(|(index, _)| Role::Data(*index)).chain(kept.iter().copied()).collect()
+        }
+        _ => Roles::new(),
+    };
+    part.parity = kept;
     Ok(())
 }

@@ -36,10 +36,15 @@ impl<E: Env> Group<E> {
     /// # Errors
     /// The fault's own error if a block has no source left.
     pub(super) async fn repair(&self, fault: &ReadFault) -> Result<(), IoError> {
+        self.repair_counted(fault, &mut 0).await
+    }
+
+    /// The same; counts the blocks that were rewritten.
+    pub(super) async fn repair_counted(&self, fault: &ReadFault, rewritten: &mut u64) -> Result<(), IoError> {
         let _writer = self.0.shared.start_writer()?;
         let members = usize::from(self.0.shared.geometry().members());
         for _ in 0..=members {
-            let (epoch, outcome) = self.repair_once(fault).await;
+            let (epoch, outcome) = self.repair_once(fault, rewritten).await;
             let (slot, error) = match outcome {
                 Outcome::Readable | Outcome::Rewritten => return Ok(()),
                 Outcome::Lost(error) => return Err(error),
@@ -51,7 +56,7 @@ impl<E: Env> Group<E> {
         Ok(())
     }
 
-    async fn repair_once(&self, fault: &ReadFault) -> (crate::view::Epoch, Outcome) {
+    async fn repair_once(&self, fault: &ReadFault, rewritten: &mut u64) -> (crate::view::Epoch, Outcome) {
         let shared = &self.0.shared;
         let block = shared.block_size().bytes();
         let count = usize::from(shared.geometry().members()) + 2;
@@ -65,7 +70,11 @@ impl<E: Env> Group<E> {
         while at < fault.columns.end {
             let block_fault = ReadFault { columns: at..at + block, ..fault.clone() };
             match self.repair_block(&entered, &block_fault, &mut leases).await {
-                Outcome::Readable | Outcome::Rewritten => at += block,
+                Outcome::Readable => at += block,
+                Outcome::Rewritten => {
+                    *rewritten += 1;
+                    at += block;
+                }
                 other => return (epoch, other),
             }
             // Leases shared for a rewrite are gone: the next block needs a full set.

@@ -18,6 +18,7 @@ use super::regions::Regions;
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
+use crate::pacing::Foreground;
 use crate::ports::{IoError, IoKind};
 use crate::sync::{Event, TurnLock};
 use crate::units::{BlockSize, LaneId, Slot, Stripe};
@@ -128,6 +129,8 @@ pub struct SlotStatus {
     pub errors: u64,
     /// Ranges of the member's data area whose contents are lost until rewritten.
     pub bad_blocks: Vec<Range<u64>>,
+    /// Whether a rebuild copies only what intent bits cover: the member has been here before (SAFETY M6).
+    pub is_by_intents: bool,
 }
 
 /// State of a group, for people.
@@ -165,6 +168,8 @@ pub struct Shared {
     pub(super) bad: BadBlocks,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
+    /// Per slot, whether its rebuilding member came back and lacks only what intent bits cover.
+    by_intents: Vec<AtomicBool>,
     /// Per slot, the epoch counter at which its present member joined: older failure reports are about another drive.
     pub(super) joined: Vec<AtomicU64>,
     offline: AtomicBool,
@@ -175,6 +180,7 @@ pub struct Shared {
     idle: Event,
     let_go: Event,
     counters: Vec<LaneCounters>,
+    foreground: Foreground,
     request_bytes_max: u64,
 }
 
@@ -193,6 +199,11 @@ impl Shared {
         for &(slot, cursor) in &config.rebuilding {
             cursors[slot.index()].store(cursor, Ordering::Relaxed);
         }
+        let came_back = |slot: u8| match config.meta.as_ref() {
+            GroupMeta::Volatile => false,
+            GroupMeta::Persistent(meta) => meta.is_by_intents(Slot(slot)),
+        };
+        let by_intents = (0..geometry.members()).map(|slot| AtomicBool::new(came_back(slot))).collect();
         let is_quiet = match &*config.meta {
             GroupMeta::Persistent(meta) => meta.marks().quiet,
             GroupMeta::Volatile => false,
@@ -217,11 +228,13 @@ impl Shared {
                 .filter(|_| geometry.level() != Level::Raid0)
                 .map(|intents| Intents::new(intents, is_quiet)),
             cursors,
+            by_intents,
             joined: (0..members).map(|_| AtomicU64::new(0)).collect(),
             stopping: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             writers: AtomicUsize::new(0),
             idle: Event::default(),
+            foreground: Foreground::new(config.lanes),
             let_go: Event::default(),
             counters: (0..config.lanes).map(|_| lane()).collect(),
             request_bytes_max: request_bytes_max(&geometry),
@@ -265,6 +278,12 @@ impl Shared {
     pub fn scratch_bytes_max(&self) -> u64 {
         let stripe = u64::from(self.geometry.chunk_bytes()) * (u64::from(self.geometry.members()) + 1);
         stripe.max(SCRATCH_BYTES_MAX)
+    }
+
+    /// Client requests by latency, and how fast sweeps may go beside them.
+    #[must_use]
+    pub fn foreground(&self) -> &Foreground {
+        &self.foreground
     }
 
     /// The current view.
@@ -311,6 +330,7 @@ impl Shared {
             writes: sum(|slot| &slot.writes),
             errors: sum(|slot| &slot.errors),
             bad_blocks: self.bad.list(slot),
+            is_by_intents: state == MemberState::Rebuilding && self.is_by_intents(slot),
         }
     }
 
@@ -337,6 +357,15 @@ impl Shared {
 
     pub(super) fn set_cursor(&self, slot: Slot, bytes: u64) {
         self.cursors[slot.index()].store(bytes, Ordering::Release);
+    }
+
+    /// Whether the member being rebuilt in the slot lacks only what intent bits cover.
+    pub(super) fn is_by_intents(&self, slot: Slot) -> bool {
+        self.by_intents[slot.index()].load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_by_intents(&self, slot: Slot, by_intents: bool) {
+        self.by_intents[slot.index()].store(by_intents, Ordering::Release);
     }
 
     /// Makes `next` the current view and waits until every operation under the old one has ended (SAFETY M2, step 1).

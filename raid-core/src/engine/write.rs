@@ -9,7 +9,7 @@ use core::ops::Range;
 use smallvec::SmallVec;
 
 use super::Group;
-use super::gather::ReadFaults;
+use super::gather::{ReadFault, ReadFaults};
 use super::intent::{IntentTicket, SlotErrors};
 use super::locks::LockMode;
 use super::plan::{self, Piece, Plan};
@@ -87,9 +87,71 @@ impl<E: Env> Group<E> {
         how: Durability,
     ) -> Result<(), IoError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.write_once(pieces, stripes, how).await {
+            let Err(attempt) = self.write_once(pieces, stripes, how, &[]).await else { return Ok(()) };
+            match Box::pin(self.start_again(attempt)).await {
+                Ok(()) => {}
+                Err(error) if self.may_be_few_blocks(error) => {
+                    return Box::pin(self.write_by_rows(pieces, how)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(GAVE_UP)
+    }
+
+    /// Whether an error is about some blocks of a stripe, so that the others can still be written.
+    fn may_be_few_blocks(&self, error: IoError) -> bool {
+        let of_blocks = matches!(
+            error.kind,
+            IoKind::Medium | IoKind::Protection | IoKind::BadBlock | IoKind::BeyondTolerance
+        );
+        of_blocks && self.0.shared.geometry().level().parities() > 0 && !self.0.shared.is_offline()
+    }
+
+    /// The slow way past lost blocks: every row of blocks for itself, so that a block without a source stands in the way of
+    /// nothing but its own row, and its rewrite clears it (SAFETY S6).
+    async fn write_by_rows(&self, pieces: &[Piece], how: Durability) -> Result<(), IoError> {
+        let block = self.0.shared.block_size().bytes();
+        let mut rows: Vec<(crate::units::Stripe, u32)> = pieces
+            .iter()
+            .flat_map(|piece| {
+                piece.columns().step_by(crate::units::usize_of_u32(block)).map(|at| (piece.stripe, at))
+            })
+            .collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let mut result = Ok(());
+        for (stripe, at) in rows {
+            let row: Vec<Piece> = pieces
+                .iter()
+                .filter(|piece| piece.stripe == stripe && piece.columns().contains(&at))
+                .map(|piece| {
+                    let from = at - piece.column;
+                    Piece { column: at, seg: piece.seg.slice(from..from + block), ..piece.clone() }
+                })
+                .collect();
+            result = result.and(self.write_row(&row, &(stripe.0..stripe.0 + 1), how).await);
+        }
+        result
+    }
+
+    /// Writes pieces of one row of blocks, whatever else of the row cannot be read any more.
+    async fn write_row(&self, row: &[Piece], stripes: &Range<u64>, how: Durability) -> Result<(), IoError> {
+        let mut lost: Vec<ReadFault> = Vec::new();
+        for _ in 0..ATTEMPTS_MAX {
+            match self.write_once(row, stripes, how, &lost).await {
                 Ok(()) => return Ok(()),
-                Err(attempt) => Box::pin(self.start_again(attempt)).await?,
+                Err(Attempt::Reads(epoch, faults)) => {
+                    for fault in faults {
+                        let is_medium = matches!(fault.error.kind, IoKind::Medium | IoKind::Protection);
+                        let dealt = self.handle_read_faults(epoch, core::iter::once(fault.clone()).collect());
+                        match dealt.await {
+                            Err(error) if is_medium && self.may_be_few_blocks(error) => lost.push(fault),
+                            other => other?,
+                        }
+                    }
+                }
+                Err(other) => self.start_again(other).await?,
             }
         }
         Err(GAVE_UP)
@@ -110,16 +172,21 @@ impl<E: Env> Group<E> {
         pieces: &[Piece],
         stripes: &Range<u64>,
         how: Durability,
+        lost: &[ReadFault],
     ) -> Result<(), Attempt> {
         let shared = &self.0.shared;
-        let planned = plan::plan(shared, &self.lane_view(), pieces)?;
+        let planned = plan::plan(shared, &self.lane_view(), pieces, lost)?;
         let mut leases = self.scratch(&planned.lease_sizes()).await;
         let _locked = match shared.geometry().level() {
             Level::Raid0 => None,
             _ => Some(shared.locks.lock(stripes.clone(), LockMode::Exclusive).await),
         };
         let entered = self.enter();
-        let plan = self.plan_again(&entered, planned, pieces)?;
+        let plan = self.plan_again(&entered, planned, pieces, lost)?;
+        if plan.parts.iter().any(|part| !part.forsaken.is_empty()) {
+            drop(entered);
+            return Err(Box::pin(self.forsake_parity(&plan)).await);
+        }
         let epoch = entered.view().epoch;
         let ticket = shared.intents.as_ref().map(|intents| intents.begin(shared.geometry(), stripes));
         self.gather(&entered, &plan, &mut leases).await.map_err(|faults| Attempt::Reads(epoch, faults))?;
@@ -138,13 +205,27 @@ impl<E: Env> Group<E> {
         entered: &super::lane::Entered<E>,
         planned: Plan,
         pieces: &[Piece],
+        lost: &[ReadFault],
     ) -> Result<Plan, Attempt> {
         let shared = &self.0.shared;
         if planned.is_settled && planned.version == entered.version() && !shared.bad.any() {
             return Ok(planned);
         }
-        let plan = plan::plan(shared, entered, pieces)?;
+        let plan = plan::plan(shared, entered, pieces, lost)?;
         if plan.lease_sizes() == planned.lease_sizes() { Ok(plan) } else { Err(Attempt::Replan) }
+    }
+
+    /// Lists parity that the write is about to make unknowable, durably, before any data is written (SAFETY S6): a crash
+    /// between the two must not leave parity that fits neither the old nor the new data. Under the stripe lock, holding no
+    /// view; then the write is planned again.
+    async fn forsake_parity(&self, plan: &Plan) -> Attempt {
+        let geometry = self.0.shared.geometry();
+        for (slot, range) in plan.parts.iter().flat_map(|part| part.forsaken_ranges(geometry)) {
+            if let Err(error) = self.record_bad_blocks(slot, range).await {
+                return Attempt::Failed(error);
+            }
+        }
+        Attempt::Replan
     }
 
     /// Scratch leases, waiting if there are none; before any lock.

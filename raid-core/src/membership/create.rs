@@ -248,6 +248,9 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
         cursor_bytes: 0,
         dev_number: u16::try_from(superblock.dev_number).expect("a new dev_number is a slot"),
         state: SlotState::InSync,
+        by_intents: false,
+        stays_out: false,
+        known_counter: 0,
     };
     let on_drive = |superblock: &Superblock| {
         let on_drive = OnDrive {
@@ -255,6 +258,7 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
             layout: plan.layout.clone(),
             newest: CopyPlace::B,
             is_joining: false,
+            is_returning: false,
         };
         (superblock.device_uuid, on_drive)
     };
@@ -447,8 +451,13 @@ fn join(meta: &Persistent, member: &Member) -> Result<u16, IoError> {
     superblock.devflags = 0;
     superblock.cnt_corrected_read = 0;
     superblock.set_feature(crate::format::superblock::FEATURE_BAD_BLOCKS, false);
-    let on_drive =
-        OnDrive { superblock, layout: member.layout.clone(), newest: CopyPlace::B, is_joining: true };
+    let on_drive = OnDrive {
+        superblock,
+        layout: member.layout.clone(),
+        newest: CopyPlace::B,
+        is_joining: true,
+        is_returning: false,
+    };
     state.on_drive.insert(member.device_uuid, on_drive);
     Ok(dev_number)
 }

@@ -456,7 +456,11 @@ impl<'a> Case<'a> {
         if self.current[i] {
             self.states[i] = PlannedState::InSync;
         } else if slots[i].state == SlotState::Rebuilding {
+            let is_tips = member.epoch() == self.tip.epoch();
             let own = member.own_record().filter(|own| own.state == SlotState::Rebuilding);
+            // A member that came back may have been here before under the same device uuid: the cursor of that time says
+            // nothing about what was written since (M6). A replacement's uuid is new every time.
+            let own = own.filter(|own| is_tips || !(own.by_intents || slots[i].by_intents));
             self.states[i] = PlannedState::Rebuilding(own.map_or(0, |own| own.cursor_bytes));
         } else {
             return Err(format!(

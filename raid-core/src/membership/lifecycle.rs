@@ -158,12 +158,13 @@ pub(super) fn identity_of(ours: &Ours) -> Identity {
     }
 }
 
-fn on_drive_of(ours: &Ours) -> OnDrive {
+pub(super) fn on_drive_of(ours: &Ours) -> OnDrive {
     OnDrive {
         superblock: ours.superblock.clone(),
         layout: ours.copy.layout.clone(),
         newest: ours.place,
         is_joining: false,
+        is_returning: false,
     }
 }
 

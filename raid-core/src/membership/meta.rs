@@ -13,10 +13,11 @@ use crate::format::anchor::{ANCHOR_AT, Anchor};
 use crate::format::bytes::put;
 use crate::format::extension::{CHAIN_MAX, CopyPlace, Extension, Marks, SlotRecord, SlotState};
 use crate::format::superblock::{
-    FEATURE_BITMAP, FEATURE_RECOVERY, IN_SYNC, MdRole, SUPERBLOCK_SLOT_BYTES, Superblock, sectors,
+    FEATURE_BITMAP, FEATURE_RECOVERY, FEATURE_RECOVERY_BITMAP, IN_SYNC, MdRole, SUPERBLOCK_SLOT_BYTES,
+    Superblock, sectors,
 };
 use crate::geometry::{Geometry, Level};
-use crate::ports::IoError;
+use crate::ports::{IoError, IoKind};
 use crate::sync::TurnLock;
 use crate::units::{BlockSize, DriveOffset, Slot, Uuid};
 use crate::view::{Epoch, Member, MemberLayout, MemberState, View, Witness};
@@ -44,6 +45,8 @@ pub(super) struct OnDrive {
     pub(super) newest: CopyPlace,
     /// Prepared as a replacement, not in any view yet.
     pub(super) is_joining: bool,
+    /// Prepared to come back by intents (SAFETY M6), not in any view yet.
+    pub(super) is_returning: bool,
 }
 
 /// The part that changes.
@@ -136,6 +139,15 @@ impl Persistent {
         self.state.lock().slots[slot.index()].cursor_bytes
     }
 
+    /// Whether the member being rebuilt in the slot is one that came back: above its cursor only what intent bits cover is
+    /// not current (SAFETY M6).
+    #[must_use]
+    pub fn is_by_intents(&self, slot: Slot) -> bool {
+        let state = self.state.lock();
+        let record = &state.slots[slot.index()];
+        record.state == SlotState::Rebuilding && record.by_intents
+    }
+
     pub(super) fn witness(&self) -> Witness {
         let state = self.state.lock();
         Witness {
@@ -213,7 +225,12 @@ impl State {
             self.is_taken = false;
         }
         for (record, member) in self.slots.iter_mut().zip(&view.members) {
-            take_member(record, member, view.epoch);
+            let on_drive = self.on_drive.get_mut(&member.device_uuid);
+            let returns = on_drive.as_ref().is_some_and(|on_drive| on_drive.is_returning);
+            take_member(record, member, view.epoch, returns);
+            if let Some(on_drive) = on_drive.filter(|_| record.state != SlotState::Missing) {
+                on_drive.is_returning = false;
+            }
         }
         self.roles = roles(&self.roles, &self.slots);
         let slots = &self.slots;
@@ -242,6 +259,8 @@ impl State {
         superblock.resync_offset = if is_striped { IN_SYNC } else { 0 };
         let cursor = record.filter(|slot| slot.state == SlotState::Rebuilding).map(|slot| slot.cursor_bytes);
         superblock.set_feature(FEATURE_RECOVERY, cursor.is_some());
+        let by_intents = record.is_some_and(|slot| slot.state == SlotState::Rebuilding && slot.by_intents);
+        superblock.set_feature(FEATURE_RECOVERY_BITMAP, by_intents);
         superblock.recovery_offset = cursor.map_or(0, |bytes| sectors(bytes / 512 * 512));
         Some(superblock)
     }
@@ -298,28 +317,42 @@ impl State {
     }
 }
 
-fn take_member(record: &mut SlotRecord, member: &Member, epoch: Epoch) {
+/// Whether a member that was dropped for this comes back by itself: what was lost is contact, not trust.
+fn is_contact_lost(why: Option<IoKind>) -> bool {
+    use IoKind::{Gone, ShortRead, TimedOut, Transport};
+    matches!(why, None | Some(Gone | TimedOut | ShortRead | Transport))
+}
+
+fn take_member(record: &mut SlotRecord, member: &Member, epoch: Epoch, returns: bool) {
     let is_new = record.device_uuid != member.device_uuid;
     if is_new {
         record.device_uuid = member.device_uuid;
         record.dev_number = member.dev_number;
         record.last_in_sync = Epoch::default();
+        record.known_counter = 0;
     }
     match member.state {
         MemberState::InSync => {
             record.state = SlotState::InSync;
             record.last_in_sync = epoch;
             record.cursor_bytes = 0;
+            (record.by_intents, record.stays_out) = (false, false);
         }
         MemberState::Rebuilding => {
             if is_new || record.state != SlotState::Rebuilding {
                 record.cursor_bytes = 0;
+                record.by_intents = returns && !is_new;
             }
             record.state = SlotState::Rebuilding;
+            record.stays_out = false;
         }
-        MemberState::Missing { .. } => {
+        MemberState::Missing { why } => {
+            if record.state != SlotState::Missing {
+                record.stays_out = !is_contact_lost(why);
+            }
             record.state = SlotState::Missing;
             record.cursor_bytes = 0;
+            record.by_intents = false;
         }
     }
 }
@@ -352,6 +385,9 @@ mod tests {
             cursor_bytes: 0,
             dev_number: u16::from(n),
             state: SlotState::InSync,
+            by_intents: false,
+            stays_out: false,
+            known_counter: 0,
         };
         State {
             chain: vec![Epoch { counter: 1, id: Uuid([9; 16]) }],

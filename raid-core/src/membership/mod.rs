@@ -6,6 +6,7 @@
 //! | `decide`, `refusal` | who is current, or why the group does not start; pure |
 //! | `lifecycle` | start, stop, delete, undelete |
 //! | `create` | create a group, prepare a replacement, wipe |
+//! | `readd` | which dropped member may come back, to be resynced by intent bits (M6) |
 //! | `publish` | a view becomes durable (M2); marks between epochs, rebuild cursor and bad-block log |
 //! | `meta` | what all of these write, and in which form |
 //!
@@ -18,6 +19,7 @@ mod lifecycle;
 mod meta;
 mod observe;
 mod publish;
+mod readd;
 mod refusal;
 
 pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
@@ -26,6 +28,7 @@ pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, 
 pub use meta::{Identity, Persistent};
 pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
 pub use publish::{Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark};
+pub use readd::{NoReturn, prepare_return};
 pub use refusal::{LeftOut, Lost, Refusal};
 
 /// What the metadata of a group holds beside its view: identity, level, chain of epochs.

@@ -167,6 +167,12 @@ async fn write_to<E: Env>(
     for (slot, error) in write_all(env, superblocks, Durability::Fua).await {
         note(&mut failed, slot, error);
     }
+    let mut state = meta.state.lock();
+    let counter = state.epoch().counter;
+    for member in members.iter().filter(|member| member.is_in_sync && !has_failed(&failed, member.slot)) {
+        state.slots[member.slot.index()].known_counter = counter;
+    }
+    drop(state);
     failed
 }
 

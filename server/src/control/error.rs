@@ -180,6 +180,12 @@ codes! {
     GroupToleranceSpent = "group.tolerance.spent" => Refused,
     /// The slot does not exist or is not in the state this verb needs.
     GroupSlotInvalid = "group.slot.invalid" => Usage,
+    /// A scrub is under way already.
+    ScrubBusy = "group.scrub.running" => Busy,
+    /// Members are missing or the group is not in sync, and the scrub was not told to run all the same.
+    ScrubDegraded = "group.scrub.degraded" => Refused,
+    /// There is nothing to scrub, pause, resume, cancel or acknowledge.
+    ScrubImpossible = "group.scrub.impossible" => Usage,
     /// A setting that does not exist or cannot have this value.
     GroupSettingInvalid = "group.setting.invalid" => Usage,
     /// The tombstone of a deleted group is gone or a member was reused.
@@ -232,6 +238,11 @@ codes! {
     DriveBlockSize = "drive.block.size" => Refused,
     /// The serial or uuid given is not the drive's.
     DriveIdentityMismatch = "drive.identity.mismatch" => Refused,
+
+    /// There is no record of benchmarks at this path.
+    BenchRecordNotFound = "bench.record.not.found" => NotFound,
+    /// The file is no record of benchmarks, or of a schema this program does not know.
+    BenchRecordInvalid = "bench.record.invalid" => Usage,
 }
 
 impl ErrorCode {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::ScrubEvery;
+use super::model::{RebuildSpeed, ScrubEvery};
 use super::{ApiError, ErrorCode};
 
 /// Changes settings of a group; what is not given stays.
@@ -16,6 +16,12 @@ pub struct GroupSet {
     /// When scheduled scrubs may run: `HH:MM-HH:MM` in local time, over midnight too; `any` for at any time.
     #[serde(default)]
     pub scrub_window: Option<String>,
+    /// How much rebuilds and other sweeps may cost clients.
+    #[serde(default)]
+    pub rebuild_speed: Option<RebuildSpeed>,
+    /// Latency that 99 of 100 client requests shall keep below meanwhile, in ns; 0: the preset decides.
+    #[serde(default)]
+    pub rebuild_target_ns: Option<u64>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod explain;
+pub mod group_scrub;
 pub mod group_set;
 pub mod http;
 pub mod model;
@@ -22,15 +23,16 @@ pub use error::{ApiError, ErrorCode, Exit};
 pub use explain::{Code, EventCode, ProblemCode};
 pub use options::ServeOptions;
 
+use group_scrub::GroupScrub;
 use group_set::GroupSet;
 use model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    HistoryDoc, PlanDoc, StatusDoc, WaitDoc, WarningDoc,
+    HistoryDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
-    HistoryOf,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, HistoryOf,
 };
 
 /// A document, and what the caller should know beside it.
@@ -104,12 +106,18 @@ pub trait Control: Send + Sync + 'static {
     -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Brings a deleted group back.
     fn group_undelete(&self, what: GroupUndelete) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Puts a dropped member back into its slot and starts its resync.
+    fn group_readd(&self, group: String, how: GroupReadd) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Puts a new drive in a member's place and starts its rebuild.
     fn group_replace(
         &self,
         group: String,
         how: GroupReplace,
     ) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Scrubs a group, or pauses, resumes, cancels, acknowledges.
+    fn group_scrub(&self, group: String, how: GroupScrub) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// The scrubs of a group.
+    fn scrub(&self, group: String) -> impl Future<Output = Answer<ScrubDoc>> + Send;
     /// Changes settings of a group.
     fn group_set(&self, group: String, what: GroupSet) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Waits until a group is in a state.

@@ -7,15 +7,17 @@ use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
 use super::error::{ErrorCode, Exit};
+use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, ExplanationDoc,
-    GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, MAJOR, MINOR, NothingDoc, PlanDoc, StatusDoc, WaitDoc,
+    GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, StatusDoc,
+    WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait, HistoryOf,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
+    GroupUndelete, GroupWait, HistoryOf,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -58,6 +60,7 @@ impl Schemas {
             Op::Group => self.answer::<GroupDoc>(),
             Op::GroupPlan => self.answer::<PlanDoc>(),
             Op::GroupWait => self.answer::<WaitDoc>(),
+            Op::Scrub => self.answer::<ScrubDoc>(),
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::AlertTest
@@ -68,7 +71,9 @@ impl Schemas {
             | Op::GroupAssemble
             | Op::GroupDelete
             | Op::GroupUndelete
+            | Op::GroupReadd
             | Op::GroupReplace
+            | Op::GroupScrub
             | Op::GroupSet
             | Op::DiskCreate
             | Op::DiskExpose
@@ -91,7 +96,9 @@ impl Schemas {
             Op::GroupAssemble => requests.subschema_for::<GroupAssemble>(),
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
+            Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
+            Op::GroupScrub => requests.subschema_for::<GroupScrub>(),
             Op::GroupSet => requests.subschema_for::<GroupSet>(),
             Op::DiskCreate => requests.subschema_for::<DiskCreate>(),
             Op::DiskExpose => requests.subschema_for::<DiskExpose>(),
@@ -108,6 +115,7 @@ impl Schemas {
             | Op::Groups
             | Op::Group
             | Op::GroupWait
+            | Op::Scrub
             | Op::Disks
             | Op::Disk => return None,
         })

@@ -145,6 +145,20 @@ pub struct GroupReplace {
     pub dry_run: bool,
 }
 
+/// Puts a dropped member back into its slot; only what changed meanwhile is copied.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupReadd {
+    /// Path or serial of the old member.
+    pub drive: String,
+    /// Its slot, to be sure; the drive knows it.
+    #[serde(default)]
+    pub slot: Option<u8>,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
 /// What a wait is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

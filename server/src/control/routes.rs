@@ -9,15 +9,16 @@ use std::collections::HashMap;
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ErrorCode};
+use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
     ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, ExplanationDoc,
-    GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, PlanDoc, StatusDoc, WaitDoc,
+    GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete,
-    GroupWait, HistoryOf,
+    EventsOf, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop,
+    GroupUndelete, GroupWait, HistoryOf,
 };
 use super::{Answer, Control, explain, names};
 
@@ -52,7 +53,10 @@ pub enum Op {
     GroupAssemble,
     GroupDelete,
     GroupUndelete,
+    GroupReadd,
     GroupReplace,
+    GroupScrub,
+    Scrub,
     GroupSet,
     GroupWait,
     Disks,
@@ -111,7 +115,10 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupWait, Verb::Look, "/v1/groups/{group}/wait", "group wait", "Waits until a group is in a state."),
     row(Op::GroupStop, Verb::Change, "/v1/groups/{group}/stop", "group stop", "Stops a group cleanly."),
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
+    row(Op::GroupReadd, Verb::Change, "/v1/groups/{group}/readd", "group readd", "Puts a dropped member back into its slot and resyncs what it lacks."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
+    row(Op::GroupScrub, Verb::Change, "/v1/groups/{group}/scrub", "group scrub", "Scrubs a group, or pauses, resumes, cancels, acknowledges."),
+    row(Op::Scrub, Verb::Look, "/v1/groups/{group}/scrub", "group scrub --show", "The scrubs of a group: how far, what was found."),
     row(Op::GroupSet, Verb::Change, "/v1/groups/{group}/set", "group set", "Changes settings of a group."),
     row(Op::Disks, Verb::Look, "/v1/disks", "disk list", "All disks, or those of one group."),
     row(Op::DiskCreate, Verb::Change, "/v1/disks", "disk create", "Cuts a disk from a group."),
@@ -256,6 +263,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
         Op::Groups => rendered::<GroupListDoc>(control.groups().await),
         Op::Group => rendered::<GroupDoc>(control.group(call.group()?).await),
+        Op::Scrub => rendered::<ScrubDoc>(control.scrub(call.group()?).await),
         Op::GroupWait => {
             rendered::<WaitDoc>(control.group_wait(call.group()?, call.query::<GroupWait>()?).await)
         }
@@ -269,7 +277,9 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         | Op::GroupUndelete
         | Op::GroupStop
         | Op::GroupDelete
+        | Op::GroupReadd
         | Op::GroupReplace
+        | Op::GroupScrub
         | Op::GroupSet => group_change(op, control, call).await,
         Op::Disks => {
             let of: DisksOf = call.query()?;
@@ -330,6 +340,11 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             meant(&format!("deleting group {group}"), how.yes, Some(&how.expect_uuid), how.dry_run)?;
             control.group_delete(group, how).await
         }
+        Op::GroupReadd => {
+            let (group, how): (String, GroupReadd) = (call.group()?, call.body()?);
+            names::drive_ref(&how.drive)?;
+            control.group_readd(group, how).await
+        }
         Op::GroupReplace => {
             let (group, how): (String, GroupReplace) = (call.group()?, call.body()?);
             names::drive_ref(&how.new_drive)?;
@@ -340,6 +355,7 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             }
             control.group_replace(group, how).await
         }
+        Op::GroupScrub => control.group_scrub(call.group()?, call.body::<GroupScrub>()?).await,
         Op::GroupSet => {
             let (group, what): (String, GroupSet) = (call.group()?, call.body()?);
             what.check()?;
@@ -386,7 +402,7 @@ mod tests {
             assert_eq!(operation(row.op).path, row.path);
         }
         // One row per method of `Control` but `metrics`, and `explain`, which asks nobody.
-        assert_eq!(OPERATIONS.len(), 28);
+        assert_eq!(OPERATIONS.len(), 31);
     }
 
     #[test]

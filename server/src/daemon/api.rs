@@ -6,15 +6,16 @@ use std::sync::Arc;
 use raid_core::units::Uuid;
 
 use super::Daemon;
+use crate::control::group_scrub::GroupScrub;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, GroupDoc, GroupListDoc, HealthDoc,
-    HistoryDoc, PlanDoc, StatusDoc, WaitDoc,
+    HistoryDoc, PlanDoc, ScrubDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReplace, GroupStop, GroupUndelete, GroupWait,
-    HistoryOf,
+    GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
+    GroupWait, HistoryOf,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -123,6 +124,18 @@ impl Control for Api {
 
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.noted(self.group_replace(group, how).await)
+    }
+
+    async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
+        self.noted(self.group_readd(group, how).await)
+    }
+
+    async fn group_scrub(&self, group: String, how: GroupScrub) -> Answer<ActionDoc> {
+        self.noted(self.group_scrub(group, how).await)
+    }
+
+    async fn scrub(&self, group: String) -> Answer<ScrubDoc> {
+        self.scrub(group).await
     }
 
     async fn group_set(&self, group: String, what: GroupSet) -> Answer<ActionDoc> {

@@ -15,7 +15,7 @@ use super::host::random_u64;
 use super::running::Running;
 use super::state::SavedExposure;
 use super::{Daemon, io_failed, stopping};
-use crate::control::model::{DiskDoc, ExposureDoc, ExposureKind, MkfsDoc};
+use crate::control::model::{DiskDoc, ExposureDoc, ExposureKind, LostRangeDoc, MkfsDoc};
 use crate::control::{ApiError, ErrorCode, EventCode};
 use crate::disk::Disk;
 use crate::events::NewEvent;
@@ -161,6 +161,8 @@ impl Daemon {
             size_bytes: disk.bytes,
             block_size_bytes: group.shared.block_size().bytes(),
             exposures,
+            scrub: group.scrub.lock().of_disk(&disk.name),
+            lost: lost_of(group, &disk.name),
             mkfs: mkfs_doc(group.shared.geometry()),
         }
     }
@@ -333,6 +335,11 @@ impl Daemon {
             }
         }
     }
+}
+
+fn lost_of(group: &Running, disk: &str) -> Vec<LostRangeDoc> {
+    let lost = group.lost.lock();
+    lost.ranges().iter().filter(|range| range.disk.as_deref() == Some(disk)).cloned().collect()
 }
 
 fn no_table(group: &Running) -> ApiError {

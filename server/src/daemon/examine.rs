@@ -185,6 +185,12 @@ pub fn examine(path: &Path) -> Answer<ExamineDoc> {
     let path = drives::canonical(path);
     let drive = OpenDrive::open(&path, drives::inspection(DRIVE_TIMEOUT_NS))
         .map_err(|error| drives::open_error(&error))?;
+    examine_drive(&drive)
+}
+
+/// As [`examine`], of a drive that is open already.
+pub(super) fn examine_drive(drive: &OpenDrive) -> Answer<ExamineDoc> {
+    let path = drive.path();
     let arena = ArenaConfig {
         request_bytes: 1 << 20,
         scratch_bytes: 1 << 20,
@@ -199,7 +205,7 @@ pub fn examine(path: &Path) -> Answer<ExamineDoc> {
     })
     .map_err(|error| ApiError::new(ErrorCode::Internal, format!("cannot read drives: {error}")))?
     .map_err(|error| ApiError::new(ErrorCode::Io, format!("{}: {error}", path.display())))?;
-    let mut doc = drives::doc_of(&drive);
+    let mut doc = drives::doc_of(drive);
     doc.signatures = read
         .examination
         .signatures

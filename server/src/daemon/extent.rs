@@ -35,7 +35,10 @@ pub(super) async fn read_drive<E: Env>(
 }
 
 /// Reads `len` bytes of the group at `at`; both whole blocks.
-async fn read_bytes<E: Env>(group: &Group<E>, at: u64, len: u64) -> Result<Vec<u8>, IoError> {
+///
+/// # Errors
+/// Those of the group.
+pub(super) async fn read_bytes<E: Env>(group: &Group<E>, at: u64, len: u64) -> Result<Vec<u8>, IoError> {
     let shared = group.shared();
     let mut bytes = Vec::new();
     while u64_of(bytes.len()) < len {

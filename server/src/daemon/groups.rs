@@ -514,6 +514,13 @@ impl Daemon {
         if let Observation::Unreadable(error) = &looked.seen.what {
             return Err(io_failed(&shown, error));
         }
+        if let Ok((old, _)) = Self::may_return(group, looked) {
+            let message = format!("{shown} is the old member of slot {old} of group {}", group.name());
+            return Err(ApiError::new(ErrorCode::DriveIsMember, message).hint(format!(
+                "warpraid group readd {} {shown} takes it back and copies only what changed",
+                group.name()
+            )));
+        }
         Self::refuse_used(looked, drive)?;
         let steps = vec![
             format!("{shown} becomes slot {slot} of group {}", group.name()),
@@ -591,6 +598,9 @@ impl Daemon {
 }
 
 /// Files have no block size of their own: one that joins a group of 4096-byte blocks is used with those.
-fn file_block_size(path: &std::path::Path, group: &Running) -> Option<raid_core::units::BlockSize> {
+pub(super) fn file_block_size(
+    path: &std::path::Path,
+    group: &Running,
+) -> Option<raid_core::units::BlockSize> {
     path.is_file().then(|| group.shared.block_size())
 }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ pub(super) struct Job {
     pub pace: Arc<Pace>,
     started_unix_s: u64,
     samples: Mutex<VecDeque<(Instant, u64)>>,
+    percent_max: AtomicU8,
 }
 
 impl Job {
@@ -36,7 +37,14 @@ impl Job {
     pub(super) fn new(operation: Operation, slot: Option<Slot>, pace: Arc<Pace>) -> Arc<Self> {
         let first = (Instant::now(), pace.done_bytes.load(Ordering::Relaxed));
         let samples = Mutex::new(VecDeque::from([first]));
-        Arc::new(Self { operation, slot, pace, started_unix_s: unix_seconds(), samples })
+        Arc::new(Self {
+            operation,
+            slot,
+            pace,
+            started_unix_s: unix_seconds(),
+            samples,
+            percent_max: AtomicU8::new(0),
+        })
     }
 
     /// Notes how far it is now; called a few times a second.
@@ -53,6 +61,8 @@ impl Job {
         let samples = self.samples.lock();
         let (first, done_first) = *samples.front()?;
         let elapsed_ms = first.elapsed().as_millis();
+        // What an earlier run has done was not done now.
+        let done_first = done_first.max(self.pace.resumed_bytes.load(Ordering::Relaxed));
         let done = self.pace.done_bytes.load(Ordering::Relaxed).checked_sub(done_first)?;
         let rate = u128::from(done) * 1000 / elapsed_ms.max(1);
         u64::try_from(rate).ok().filter(|&rate| rate > 0)
@@ -63,7 +73,10 @@ impl Job {
     pub(super) fn doc(&self) -> ProgressDoc {
         let (done, total) =
             (self.pace.done_bytes.load(Ordering::Relaxed), self.pace.total_bytes.load(Ordering::Relaxed));
-        ProgressDoc::new(self.operation, self.slot.map(|slot| slot.0), done, total)
-            .measured(self.started_unix_s, self.rate_bytes_per_s())
+        let mut doc = ProgressDoc::new(self.operation, self.slot.map(|slot| slot.0), done, total)
+            .measured(self.started_unix_s, self.rate_bytes_per_s());
+        // What clients write meanwhile can add to the total; the percent shown never falls.
+        doc.percent = self.percent_max.fetch_max(doc.percent, Ordering::Relaxed).max(doc.percent);
+        doc
     }
 }

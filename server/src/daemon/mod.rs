@@ -10,19 +10,22 @@
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
+//! | `readd` | a dropped member comes back |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
+//! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
 //! | `running`, `status` | a group as the control thread knows it; state, health, what to type |
 //! | `words` | what happened to a drive, for people |
-//! | `examine` | a drive without a daemon |
 //! | `notes`, `metrics` | what becomes an event, what is counted |
 //! | `samples` | what the charts are made of |
+//! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
 //! [`crate::lane::on_lane`]. One lifecycle change at a time (`change`): verbs that create, start, stop or delete take it.
 
 mod api;
+mod claim;
 mod disks;
 mod drives;
 mod examine;
@@ -32,11 +35,14 @@ pub mod host;
 mod jobs;
 mod lane_ops;
 mod look;
+mod lost;
 mod metrics;
 mod notes;
+mod readd;
 mod refused;
 mod running;
 mod samples;
+mod scrub;
 mod settings;
 mod start;
 mod state;
@@ -70,6 +76,7 @@ use crate::events::{Events, NewEvent};
 use crate::lane;
 use crate::nbd::Limits;
 
+pub use claim::{claim_blank, open_to_read};
 pub use examine::examine;
 
 /// Buffer memory of one lane unless the operator sets a bound.

@@ -19,10 +19,14 @@ use super::disks::Exposure;
 use super::host::{Host, unix_seconds};
 use super::jobs::Job;
 use super::lane_ops;
+use super::lost::Lost;
+use super::scrub::Keeper;
 use super::settings::SettingsStore;
 use super::status::{GroupFacts, MemberFacts, judge};
 use super::words;
-use crate::control::model::{EpochDoc, ErrorCountsDoc, GroupDoc, Journal, MemberDoc, MemberState, Operation};
+use crate::control::model::{
+    EpochDoc, ErrorCountsDoc, GroupDoc, Health, Journal, MemberDoc, MemberState, Operation,
+};
 
 /// Where the member of a slot is, or last was.
 #[derive(Clone, Default, Debug)]
@@ -105,10 +109,16 @@ pub(super) struct Running {
     pub table_change: tokio::sync::Mutex<()>,
     /// How disks are reached.
     pub exposures: Mutex<Vec<Exposure>>,
+    /// Its scrubs.
+    pub scrub: Mutex<Keeper>,
+    /// What of its data is lost.
+    pub lost: Mutex<Lost>,
     /// What is set for groups on this host.
     pub settings: Arc<SettingsStore>,
     /// Long operations.
     pub jobs: Mutex<Vec<Arc<Job>>>,
+    /// Held by whoever rebuilds: one pass takes all slots along.
+    pub rebuild_turn: tokio::sync::Mutex<()>,
 }
 
 impl Running {
@@ -200,6 +210,10 @@ impl Running {
             .map(|(slot, place)| {
                 let (state, why) = match (slot.state, &place.left_out) {
                     (CoreState::InSync, _) => (MemberState::InSync, None),
+                    (CoreState::Rebuilding, _) if slot.is_by_intents => (
+                        MemberState::Rebuilding,
+                        Some("came back; only what changed meanwhile is copied".to_owned()),
+                    ),
                     (CoreState::Rebuilding, _) => (MemberState::Rebuilding, Some("being rebuilt".to_owned())),
                     (CoreState::Missing { why: Some(kind) }, _) => {
                         (MemberState::Failed, Some(place.why_dropped(Some(kind))))
@@ -240,6 +254,12 @@ impl Running {
         }
     }
 
+    /// Whether something runs that brings members or stripes into sync; a scrub does not.
+    #[must_use]
+    pub(super) fn is_mending(&self) -> bool {
+        self.jobs.lock().iter().any(|job| job.operation != Operation::Check)
+    }
+
     /// Whether nothing waits for a sync and no job that makes one runs.
     #[must_use]
     pub(super) fn is_synced(&self) -> bool {
@@ -252,7 +272,13 @@ impl Running {
         let status = self.shared.status();
         let geometry = *self.shared.geometry();
         let facts = self.facts();
-        let verdict = judge(&facts);
+        let mut verdict = judge(&facts);
+        verdict.problems.extend(self.scrub.lock().problem(self));
+        verdict.problems.extend(self.lost.lock().problem(self.name()));
+        verdict.problems.sort_by_key(|problem| std::cmp::Reverse(problem.health));
+        let health = verdict.problems.first().map_or(Health::Ok, |worst| worst.health);
+        let scrub = self.scrub.lock().summary(self);
+        let lost = self.lost.lock().ranges().to_vec();
         let jobs: Vec<_> = self.jobs.lock().iter().map(|job| job.doc()).collect();
         let table = self.table.lock();
         let free = table.as_ref().map_or(0, |table| table.free().iter().map(|gap| gap.end - gap.start).sum());
@@ -279,13 +305,15 @@ impl Running {
             metadata_bytes: space.metadata,
             free_bytes: free,
             state: verdict.state,
-            health: verdict.health,
+            health,
             tolerates: verdict.tolerates,
             epoch: EpochDoc { counter: status.view.epoch.counter, id: status.view.epoch.id.to_string() },
             journal: Journal::None,
             forced: facts.forced,
             members,
             progress: jobs,
+            scrub,
+            lost,
             settings: self.settings.of(self.uuid).doc(),
             disks,
             problems: verdict.problems,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::api::Api;
 use super::host::replace_file;
 use crate::control::group_set::GroupSet;
-use crate::control::model::{ActionDoc, GroupSettingsDoc, ScrubEvery};
+use crate::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 use crate::control::{Answer, ApiError, ErrorCode};
 
 const VERSION: u32 = 1;
@@ -29,13 +29,22 @@ pub(super) struct GroupSettings {
     pub scrub: ScrubEvery,
     /// `HH:MM-HH:MM`; none: at any time.
     pub scrub_window: Option<String>,
+    /// How much sweeps may cost clients.
+    pub rebuild_speed: RebuildSpeed,
+    /// Explicit latency target; none: the preset decides.
+    pub rebuild_target_ns: Option<u64>,
 }
 
 impl GroupSettings {
     /// The document.
     #[must_use]
     pub(super) fn doc(&self) -> GroupSettingsDoc {
-        GroupSettingsDoc { scrub: self.scrub, scrub_window: self.scrub_window.clone() }
+        GroupSettingsDoc {
+            scrub: self.scrub,
+            scrub_window: self.scrub_window.clone(),
+            rebuild_speed: self.rebuild_speed,
+            rebuild_target_ns: self.rebuild_target_ns,
+        }
     }
 
     /// Takes over what is given; says what that is, a line each.
@@ -58,7 +67,28 @@ impl GroupSettings {
                 }
             });
         }
+        if let Some(speed) = what.rebuild_speed {
+            self.rebuild_speed = speed;
+            steps.push(match speed {
+                RebuildSpeed::Low => "rebuilds give way to clients at once".to_owned(),
+                RebuildSpeed::Normal => "rebuilds make clients wait at most half as long again".to_owned(),
+                RebuildSpeed::High => "rebuilds make clients wait up to three times as long".to_owned(),
+                RebuildSpeed::Max => "rebuilds go as fast as they can".to_owned(),
+            });
+        }
+        if let Some(target_ns) = what.rebuild_target_ns {
+            self.rebuild_target_ns = Some(target_ns).filter(|&ns| ns > 0);
+            steps.push(match self.rebuild_target_ns {
+                None => "the rebuild speed decides how long clients wait".to_owned(),
+                Some(ns) => format!("rebuilds keep 99 of 100 client requests below {} us", ns / 1000),
+            });
+        }
         steps
+    }
+
+    /// Puts into force what the engine has to know.
+    pub(super) fn apply(&self, shared: &raid_core::engine::Shared) {
+        shared.foreground().set(self.rebuild_speed.into(), self.rebuild_target_ns);
     }
 }
 
@@ -142,13 +172,14 @@ impl Api {
         let steps = settings.change(&what);
         let mut action = ActionDoc::new("group set", running.name(), what.dry_run, steps);
         if !what.dry_run {
-            running.settings.set(running.uuid, settings).map_err(|error| {
+            running.settings.set(running.uuid, settings.clone()).map_err(|error| {
                 ApiError::new(
                     ErrorCode::Io,
                     format!("the settings of group {group} were not stored: {error}"),
                 )
                 .hint("look at the folder given as --state-dir; nothing was changed")
             })?;
+            settings.apply(&running.shared);
         }
         action.groups.push(running.doc());
         Ok(action.into())
@@ -168,7 +199,7 @@ mod tests {
         let what = GroupSet {
             scrub: Some(ScrubEvery::Biweekly),
             scrub_window: Some("01:00-05:00".into()),
-            dry_run: false,
+            ..GroupSet::default()
         };
         assert_eq!(settings.change(&what).len(), 2);
         store.set(one, settings.clone()).unwrap();
@@ -190,6 +221,6 @@ mod tests {
     #[test]
     fn a_file_without_a_later_field_is_read() {
         let settings: GroupSettings = serde_json::from_str(r#"{"scrub":"daily","unknown":1}"#).unwrap();
-        assert_eq!(settings, GroupSettings { scrub: ScrubEvery::Daily, scrub_window: None });
+        assert_eq!(settings, GroupSettings { scrub: ScrubEvery::Daily, ..GroupSettings::default() });
     }
 }

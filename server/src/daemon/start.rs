@@ -152,6 +152,7 @@ impl Daemon {
         }
         let devices: Vec<Uuid> = plan.slots.iter().map(|slot| slot.record.device_uuid).collect();
         let left_out = left_out_by_device(&plan, &looked);
+        let stale = stale_paths(&plan, &looked);
         let started = on_lane(&self.lanes[0], move |state| async move { start(state.env(), plan).await })
             .await
             .map_err(|_| stopping())?;
@@ -183,9 +184,13 @@ impl Daemon {
             table: parking_lot::Mutex::new(table),
             table_change: tokio::sync::Mutex::default(),
             exposures: parking_lot::Mutex::default(),
+            scrub: parking_lot::Mutex::new(super::scrub::Keeper::open(&self.options.state_dir, uuid)),
+            lost: parking_lot::Mutex::default(),
             settings: Arc::clone(&self.settings),
             jobs: parking_lot::Mutex::default(),
+            rebuild_turn: tokio::sync::Mutex::default(),
         });
+        group.settings.of(uuid).apply(&group.shared);
         self.groups.write().insert(uuid, Arc::clone(&group));
         self.unstarted.lock().remove(&uuid);
         let paths: Vec<PathBuf> =
@@ -193,6 +198,7 @@ impl Daemon {
         self.state.remember_drives(paths);
         tracing::info!(group = group.name(), %uuid, epoch = group.shared.view().epoch.counter, "group started");
         self.start_jobs(&group, rebuilding);
+        self.take_back_left_out(&group, stale).await;
         Ok(Started { group, warnings })
     }
 
@@ -291,6 +297,13 @@ async fn is_blank<E: raid_core::ports::Env>(
 ) -> Result<bool, raid_core::ports::IoError> {
     let head = super::extent::read_head(group).await?;
     Ok(head.iter().all(|&byte| byte == 0))
+}
+
+/// Where the members lie that were left out because they were dropped before.
+fn stale_paths(plan: &StartPlan, looked: &[Looked]) -> Vec<PathBuf> {
+    let is_stale =
+        |one: &&Looked| plan.left_out.iter().any(|out| out.drive == one.key && out.why.starts_with("stale"));
+    looked.iter().filter(is_stale).map(|one| one.path.clone()).collect()
 }
 
 fn left_out_by_device(plan: &StartPlan, looked: &[Looked]) -> Vec<(Uuid, MemberState, String)> {

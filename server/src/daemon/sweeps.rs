@@ -33,6 +33,17 @@ fn pace_of(geometry: &Geometry) -> Arc<Pace> {
     Arc::new(pace)
 }
 
+/// The pace of a slot's rebuild: that of its job, which is made if nobody has yet.
+fn pace_for(group: &Running, slot: Slot) -> Arc<Pace> {
+    let known = {
+        let jobs = group.jobs.lock();
+        let is_of = |job: &&Arc<Job>| job.operation == Operation::Rebuild && job.slot == Some(slot);
+        jobs.iter().find(is_of).cloned()
+    };
+    let job = known.unwrap_or_else(|| Daemon::begin(group, Operation::Rebuild, Some(slot)));
+    Arc::clone(&job.pace)
+}
+
 /// Resync, then the record that nothing is in doubt any more.
 async fn resync(group: &Group<LaneEnv>, pace: &Pace) -> Result<u64, SweepError> {
     let left = group.resync(pace).await?;
@@ -52,11 +63,12 @@ impl Daemon {
     pub(super) fn start_jobs(self: &Arc<Self>, group: &Arc<Running>, rebuilding: Vec<Slot>) {
         let (daemon, watched) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move { daemon.keep_house(watched).await });
+        tokio::spawn(Arc::clone(self).keep_scrubs(Arc::clone(group)));
+        let jobs =
+            rebuilding.into_iter().map(|slot| Self::begin(group, Operation::Rebuild, Some(slot))).collect();
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move {
-            for slot in rebuilding {
-                daemon.rebuild(&group, slot).await;
-            }
+            daemon.rebuild_all(&group, jobs).await;
             if !group.is_synced() {
                 daemon.resync(&group).await;
             }
@@ -122,37 +134,45 @@ impl Daemon {
         group.jobs.lock().retain(|other| !Arc::ptr_eq(other, job));
     }
 
-    /// Rebuilds a slot to its end or failure; says which in the log.
-    pub(super) async fn rebuild(&self, group: &Arc<Running>, slot: Slot) {
-        let job = Self::begin(group, Operation::Rebuild, Some(slot));
-        let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
+    /// Rebuilds every member that is to be rebuilt, in as few passes as it takes, and ends these jobs; says in the log how
+    /// each went. Members that join meanwhile are taken along: whoever comes second has nothing left to do.
+    pub(super) async fn rebuild_all(&self, group: &Arc<Running>, jobs: Vec<Arc<Job>>) {
+        let _turn = group.rebuild_turn.lock().await;
+        let (uuid, watched) = (group.uuid, Arc::clone(group));
         let name = group.name();
-        let event = |code, message: String| NewEvent::new(code, message).group(name).slot(slot.0);
-        self.note(event(EventCode::RebuildStarted, format!("group {name}: rebuild of slot {slot} started")));
+        let note = |code, slot: Slot, message: String| {
+            self.note(NewEvent::new(code, message).group(name).slot(slot.0));
+        };
+        for slot in jobs.iter().filter_map(|job| job.slot) {
+            note(EventCode::RebuildStarted, slot, format!("group {name}: rebuild of slot {slot} started"));
+        }
         let result = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
-                Some(group) => group.rebuild(slot, &pace).await,
-                None => Err(SweepError::Cancelled),
+                Some(group) => group.rebuild_pending(|slot| pace_for(&watched, slot)).await,
+                None => Vec::new(),
             }
-        })
-        .await;
-        match result {
-            Ok(Ok(())) => {
-                group.places.lock()[slot.index()].since_unix_s = None;
-                self.note(event(
-                    EventCode::RebuildFinished,
-                    format!("group {name}: rebuild of slot {slot} finished"),
-                ));
+        });
+        for (slot, result) in result.await.unwrap_or_default() {
+            match result {
+                Ok(()) => {
+                    group.places.lock()[slot.index()].since_unix_s = None;
+                    let message = format!("group {name}: rebuild of slot {slot} finished");
+                    note(EventCode::RebuildFinished, slot, message);
+                }
+                Err(SweepError::Cancelled) => {
+                    tracing::info!(group = name, %slot, "rebuild interrupted; it goes on at the next start");
+                }
+                Err(error) => {
+                    let message = format!("group {name}: rebuild of slot {slot} failed: {error}");
+                    note(EventCode::RebuildFailed, slot, message);
+                }
             }
-            Ok(Err(SweepError::Cancelled)) | Err(_) => {
-                tracing::info!(group = group.name(), %slot, "rebuild interrupted; it goes on at the next start");
-            }
-            Ok(Err(error)) => {
-                let message = format!("group {name}: rebuild of slot {slot} failed: {error}");
-                self.note(event(EventCode::RebuildFailed, message));
-            }
+            let is_of = |job: &Arc<Job>| job.operation == Operation::Rebuild && job.slot == Some(slot);
+            group.jobs.lock().retain(|job| !is_of(job));
         }
-        Self::end(group, &job);
+        for job in jobs {
+            Self::end(group, &job);
+        }
     }
 
     /// Resyncs what is in doubt.
@@ -191,11 +211,11 @@ impl Daemon {
 
     /// Rebuilds a slot in the background, then whatever is still in doubt.
     pub(super) fn start_rebuild(self: &Arc<Self>, group: &Arc<Running>, slot: Slot) {
+        let job = Self::begin(group, Operation::Rebuild, Some(slot));
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move {
-            daemon.rebuild(&group, slot).await;
-            let nothing_runs = group.jobs.lock().is_empty();
-            if nothing_runs && !group.is_synced() && daemon.is_running(group.uuid) {
+            daemon.rebuild_all(&group, vec![job]).await;
+            if !group.is_mending() && !group.is_synced() && daemon.is_running(group.uuid) {
                 daemon.resync(&group).await;
             }
         });

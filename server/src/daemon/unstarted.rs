@@ -15,6 +15,7 @@ use super::running::Space;
 use crate::control::ApiError;
 use crate::control::model::{
     EpochDoc, ErrorCountsDoc, GroupDoc, GroupState, Health, Journal, MemberDoc, MemberState, ProblemDoc,
+    ScrubSummaryDoc,
 };
 
 /// A group that was found and not started.
@@ -128,6 +129,8 @@ impl Daemon {
             forced: ours.copy.marks.forced,
             members,
             progress: Vec::new(),
+            scrub: ScrubSummaryDoc::default(),
+            lost: Vec::new(),
             settings: self.settings.of(uuid).doc(),
             disks: Vec::new(),
             problems: vec![problem],

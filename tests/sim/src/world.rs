@@ -282,6 +282,16 @@ impl World {
         self.executor.block_on(async move { group.add_member(Slot(slot), member).await })
     }
 
+    /// Puts the drive that was dropped from a slot back into it.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn readd(&mut self, slot: u8, drive: usize) -> Result<Arc<View>, IoKind> {
+        let group = self.group.clone();
+        let member = member(u64_of(drive), MemberState::Rebuilding, self.shape.member_bytes);
+        self.executor.block_on(async move { group.readd_member(Slot(slot), member, &[]).await })
+    }
+
     /// Compares the whole group with the model, in requests of up to the longest.
     ///
     /// # Panics

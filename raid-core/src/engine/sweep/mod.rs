@@ -1,16 +1,21 @@
-//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, check.
+//! Sweeps over whole stripes: rebuild of a member, resync of stripes not known in sync, scrub.
 //!
 //! Each works in steps of a few stripes: lease, lock, read, compute, write, move on. A step that meets a failed member or
 //! an unreadable block deals with it, holding nothing, and is done again. Steps are bounded by the scratch memory.
 
-mod check;
+mod mend;
+mod partial;
+mod pending;
 mod rebuild;
 mod resync;
+mod scrub;
+mod sparse;
 
 use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::Group;
@@ -20,10 +25,14 @@ use super::shared::stripes_per_step;
 use super::stripe::{self, Roles};
 use crate::geometry::{Geometry, Role};
 use crate::lease::LEASE_BYTES_MAX;
+use crate::pacing::Governor;
 use crate::ports::{Clock, Env, IoError};
 use crate::units::{Slot, Stripe};
 
-pub use check::CheckReport;
+pub use scrub::{FINDINGS_MAX, Finding, ScrubMode, ScrubState, What};
+
+/// Longest wait before the pace is looked at again.
+const NAP_NS: u64 = 100_000_000;
 
 /// How fast a sweep may go, whether it shall stop, and how far it has come. Other threads read and set it.
 #[derive(Debug, Default)]
@@ -38,6 +47,12 @@ pub struct Pace {
     pub done_bytes: AtomicU64,
     /// Bytes of a member in all.
     pub total_bytes: AtomicU64,
+    /// Bytes that were done before the sweep began: what a restart found.
+    pub resumed_bytes: AtomicU64,
+    /// What clients leave it (`pacing`).
+    governor: Mutex<Governor>,
+    /// Whether steps are to be as small as they can be, for clients' sake.
+    small_steps: AtomicBool,
 }
 
 /// Why a sweep ended early.
@@ -94,19 +109,33 @@ fn windows(geometry: &Geometry, stripes: &Range<u64>) -> Vec<Window> {
 }
 
 impl<E: Env> Group<E> {
-    /// Waits as long as the pace demands after a step of `bytes` that began at `began_ns`.
+    /// Counts a step of `bytes` that began at `began_ns`, and waits as long after it as the pace and the clients demand.
     async fn keep_pace(&self, pace: &Pace, bytes: u64, began_ns: u64) -> Result<(), SweepError> {
-        pace.done_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let rate = pace.bytes_per_s_max.load(Ordering::Relaxed);
-        if let Some(nanoseconds) = bytes.saturating_mul(1_000_000_000).checked_div(rate) {
-            self.0.env.clock().sleep_until(began_ns + nanoseconds).await;
+        let done_bytes = pace.done_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let clock = self.0.env.clock();
+        loop {
+            let now_ns = clock.now_ns();
+            let limits = pace.governor.lock().limits(now_ns, done_bytes, self.0.shared.foreground());
+            pace.small_steps.store(limits.small_steps, Ordering::Relaxed);
+            let set = pace.bytes_per_s_max.load(Ordering::Relaxed);
+            let rate = [set, limits.bytes_per_s].into_iter().filter(|&rate| rate > 0).min().unwrap_or(0);
+            let takes_ns = bytes.saturating_mul(1_000_000_000).checked_div(rate).unwrap_or(0);
+            let until_ns = began_ns.saturating_add(takes_ns);
+            if now_ns >= until_ns {
+                return self.go_on(pace);
+            }
+            // Not all at once: the limit may go up, or the sweep be stopped, before a long wait is over.
+            clock.sleep_until(until_ns.min(now_ns + NAP_NS)).await;
+            self.go_on(pace)?;
         }
-        self.go_on(pace)
     }
 
     /// Stripes of one step: bounded by the pace and the scratch memory, at least one.
     fn step(&self, pace: &Pace) -> u64 {
         let geometry = self.0.shared.geometry();
+        if pace.small_steps.load(Ordering::Relaxed) {
+            return 1;
+        }
         let wanted = match pace.step_bytes_max.load(Ordering::Relaxed) {
             0 => u64::MAX,
             bytes => bytes / u64::from(geometry.chunk_bytes()),

@@ -41,12 +41,11 @@ impl<E: Env> Group<E> {
         let chunk = u64::from(geometry.chunk_bytes());
         pace.total_bytes.store(shared.regions.unsynced_count() * chunk, Ordering::Relaxed);
         pace.done_bytes.store(0, Ordering::Relaxed);
-        let step = self.step(pace);
         let mut from = 0;
         while let Some(start) = shared.regions.next_unsynced(from) {
             self.go_on(pace)?;
             let began_ns = self.0.env.clock().now_ns();
-            let run = (start..geometry.stripes().min(start + step))
+            let run = (start..geometry.stripes().min(start + self.step(pace)))
                 .take_while(|&stripe| !shared.regions.is_synced(stripe));
             let stripes = start..start + u64_of(run.count());
             self.resync_stripes(&stripes).await?;

@@ -150,6 +150,62 @@ problems! {
         ],
         example: "warpraid group replace tank --slot 1 /var/lib/drives/new.img",
     }
+    /// A scrub found what does not fit.
+    GroupMismatch = "group.mismatch" {
+        title: "data and redundancy do not fit",
+        means: "A scrub found places where parity or copies do not match the data. On RAID 6 it names the wrong member where \
+            that is certain; on RAID 1, 5 and 10 nobody can tell from the drives which side is right.",
+        risks: "Data may be wrong there already, and after a drive failure it may be rebuilt wrong.",
+        steps: &[
+            "warpraid group scrub GROUP --show: which members, which parts of which disk",
+            "RAID 6: warpraid group scrub GROUP --repair rewrites what is certainly wrong, and nothing else",
+            "otherwise compare the files there with a backup, and write them again where they are wrong",
+            "if the data is known to be right: warpraid group scrub GROUP --assume-data-right",
+            "warpraid group scrub GROUP --wait, or --acknowledge",
+        ],
+        example: "warpraid group scrub tank --show",
+    }
+    /// Blocks are lost.
+    GroupBadblocks = "group.badblocks" {
+        title: "blocks are lost",
+        means: "A drive could not read them, and too little of their row was left to compute them. They are listed on the \
+            drives, and read as I/O errors; everything else is served.",
+        risks: "The files they belong to cannot be read there.",
+        steps: &[
+            "warpraid disk show GROUP/DISK: where they lie, and the command that finds the file",
+            "restore the file from a backup, or delete it: writing the blocks brings them back",
+            "replace the drive that could not read them, if it happens again",
+        ],
+        example: "warpraid disk show tank/home",
+    }
+    /// A benchmark was stopped early.
+    BenchStopped = "bench.stopped" {
+        title: "the benchmark was stopped before its end",
+        means: "What was measured until then is in the record, which is marked incomplete.",
+        risks: "none",
+        steps: &["run it again, and let it come to its end"],
+        example: "warpraid bench drives DRIVE... --read",
+    }
+    /// A target of a benchmark failed.
+    BenchTargetFailed = "bench.target.failed" {
+        title: "a target of the benchmark failed",
+        means: "Commands to it failed; the figures of the other targets are in the record all the same.",
+        risks: "The drive or disk may be failing.",
+        steps: &["read the warning: it has the first error", "dmesg | tail, warpraid drive show DRIVE", "warpraid status"],
+        example: "warpraid drive show /dev/nvme3n1",
+    }
+    /// A benchmark read what it had not written.
+    BenchWrong = "bench.wrong" {
+        title: "a benchmark read what it had not written",
+        means: "The stamps that were read back are not those that were written, or could not be compared.",
+        risks: "Something between the program and the medium changes data. Trust nothing behind it until it is found.",
+        steps: &[
+            "repeat it: does it happen at the same offset?",
+            "test the drives one by one: warpraid bench drives DRIVE --write --yes",
+            "check memory, cables and firmware; warpraid group scrub GROUP for groups in service",
+        ],
+        example: "warpraid group scrub tank --wait",
+    }
     /// Something to know about a start that worked.
     GroupStart = "group.start" {
         title: "something to know about a start",

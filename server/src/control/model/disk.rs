@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::scrub::{DiskScrubDoc, LostRangeDoc};
+
 /// How a filesystem is best made on a disk of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MkfsDoc {
@@ -54,6 +56,10 @@ pub struct DiskDoc {
     pub block_size_bytes: u32,
     /// How it is reached.
     pub exposures: Vec<ExposureDoc>,
+    /// The last complete scrub, as far as it is about this disk.
+    pub scrub: Option<DiskScrubDoc>,
+    /// Its blocks that are lost.
+    pub lost: Vec<LostRangeDoc>,
     /// How a filesystem is best made on it.
     pub mkfs: MkfsDoc,
 }

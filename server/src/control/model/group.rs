@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::health::{Health, ProblemDoc};
 use super::progress::ProgressDoc;
+use super::scrub::{LostRangeDoc, ScrubSummaryDoc};
 use super::settings::GroupSettingsDoc;
 
 /// RAID level.
@@ -172,6 +173,10 @@ pub struct GroupDoc {
     pub members: Vec<MemberDoc>,
     /// Long operations on the whole group (sync, check); rebuilds are with their members too.
     pub progress: Vec<ProgressDoc>,
+    /// Its scrubs, in short.
+    pub scrub: ScrubSummaryDoc,
+    /// Blocks of its disks that are lost.
+    pub lost: Vec<LostRangeDoc>,
     /// What is set for it on this host.
     pub settings: GroupSettingsDoc,
     /// Names of its disks.

@@ -16,6 +16,7 @@ mod health;
 mod history;
 mod plan;
 mod progress;
+mod scrub;
 mod settings;
 
 use schemars::JsonSchema;
@@ -38,7 +39,11 @@ pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use history::{HistoryDoc, HistoryKind, HistorySeriesDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
-pub use settings::{GroupSettingsDoc, ScrubEvery};
+pub use scrub::{
+    DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
+    ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
+};
+pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -75,6 +80,7 @@ documents! {
     GroupListDoc = "warpraid.groups",
     PlanDoc = "warpraid.plan",
     WaitDoc = "warpraid.wait",
+    ScrubDoc = "warpraid.scrub",
     DiskDoc = "warpraid.disk",
     DiskListDoc = "warpraid.disks",
     ExamineDoc = "warpraid.examine",

@@ -34,6 +34,32 @@ impl ScrubEvery {
     }
 }
 
+/// How much a rebuild may cost clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RebuildSpeed {
+    /// Clients hardly notice.
+    Low,
+    /// Clients wait at most about half as long again.
+    #[default]
+    Normal,
+    /// Clients wait up to three times as long.
+    High,
+    /// As fast as it goes, whatever clients see.
+    Max,
+}
+
+impl From<RebuildSpeed> for raid_core::pacing::Speed {
+    fn from(speed: RebuildSpeed) -> Self {
+        match speed {
+            RebuildSpeed::Low => Self::Low,
+            RebuildSpeed::Normal => Self::Normal,
+            RebuildSpeed::High => Self::High,
+            RebuildSpeed::Max => Self::Max,
+        }
+    }
+}
+
 /// Settings of a group, as they are in force.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSettingsDoc {
@@ -41,4 +67,8 @@ pub struct GroupSettingsDoc {
     pub scrub: ScrubEvery,
     /// When scheduled scrubs may run, `HH:MM-HH:MM` in local time; none: at any time.
     pub scrub_window: Option<String>,
+    /// How much rebuilds and other sweeps may cost clients.
+    pub rebuild_speed: RebuildSpeed,
+    /// Latency that 99 of 100 client requests shall keep below meanwhile; none: the preset's multiple of what it is without.
+    pub rebuild_target_ns: Option<u64>,
 }

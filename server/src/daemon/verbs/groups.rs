@@ -93,7 +93,7 @@ impl Api {
     /// Why what is waited for cannot come by itself.
     pub(in crate::daemon) fn wait_is_vain(group: &Running, what: WaitFor) -> Option<String> {
         let view = group.shared.view();
-        let busy = !group.jobs.lock().is_empty();
+        let busy = group.is_mending();
         if matches!(what, WaitFor::Rebuilt | WaitFor::Healthy) && view.missing() > 0 {
             return Some(format!("group {} has {} slots without a drive", group.name(), view.missing()));
         }

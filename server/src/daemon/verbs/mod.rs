@@ -6,3 +6,4 @@ mod disks;
 mod drives;
 mod groups;
 mod health;
+mod scrub;

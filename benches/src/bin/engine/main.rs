@@ -3,6 +3,8 @@
 //!
 //! Everything that is written is read back and its parity checked, outside the measured time.
 
+mod life;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -389,10 +391,23 @@ fn run(args: &Args) -> Result<(), String> {
             "engine.write4k.ram.raid6" => {
                 block_on_lane(config, |lane| random_writes(lane, rounds, Level::Raid6, 8))
             }
+            "engine.rebuild.ram.raid6_8p2" => block_on_lane(config, |lane| life::rebuild(lane, rounds)),
+            "engine.read4k.lost.ram.raid6_8p2" => {
+                block_on_lane(config, |lane| life::lost_reads(lane, rounds))
+            }
+            "engine.read1m.degraded.ram.raid6_8p2" => {
+                block_on_lane(config, |lane| life::degraded_sequential(lane, rounds))
+            }
+            "engine.lanes.read4k.ram.raid6_8p2" => life::two_lanes(rounds, life::Work::Read),
+            "engine.lanes.fullstripe.ram.raid6_8p2" => life::two_lanes(rounds, life::Work::FullStripe),
+            "engine.lanes.write4k.ram.raid6_8p2" => life::two_lanes(rounds, life::Work::Update),
             _ => continue,
         };
-        let depth = if claim.id.contains("fullstripe") { 1 } else { u32_of(u64_of(DEPTH)) };
-        let case = Case::new(&claim.id, claim.unit, samples, None, &floors).with_load(1, depth, verified);
+        let is_single =
+            ["fullstripe", "rebuild", "read1m", "lanes"].iter().any(|word| claim.id.contains(word));
+        let depth = if is_single { 1 } else { u32_of(u64_of(DEPTH)) };
+        let lanes = if claim.id.contains("lanes") { 2 } else { 1 };
+        let case = Case::new(&claim.id, claim.unit, samples, None, &floors).with_load(lanes, depth, verified);
         let (low, high) = (show(case.unit, case.min), show(case.unit, case.max));
         let checked = if verified { "verified" } else { "NOT VERIFIED" };
         println!("{:<34} {:>14}   ({low} to {high}), {checked}", case.id, show(case.unit, case.median));
