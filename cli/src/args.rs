@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use server::control::request::HistoryRange;
 
 use crate::bench::args::BenchVerb;
 use crate::demo::DemoArgs;
@@ -58,6 +59,9 @@ pub(crate) enum Command {
         after_help = "Example:\n  warpraid events\n  warpraid events --since 2h\n  warpraid events --follow -o json | jq --unbuffered .data.message"
     )]
     Events(EventsArgs),
+    /// Throughput, operations, latency and capacity over time, since the daemon started
+    #[command(after_help = "Example:\n  warpraid history\n  warpraid history tank/home --range 1h")]
+    History(HistoryArgs),
     /// Alerts: who is told
     #[command(subcommand, after_help = "Example:\n  warpraid alert test")]
     Alert(AlertVerb),
@@ -116,6 +120,39 @@ pub(crate) struct ManArgs {
     pub(crate) dir: Option<PathBuf>,
     /// The verb, e.g. `group create` [default: the page of warpraid itself]
     pub(crate) verb: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HistoryArgs {
+    /// A group or a disk [default: the whole daemon]
+    #[arg(value_name = "GROUP[/DISK]")]
+    pub(crate) of: Option<String>,
+    /// How far back
+    #[arg(long, value_enum, default_value_t = RangeArg::Minutes5)]
+    pub(crate) range: RangeArg,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum RangeArg {
+    /// A sample a second
+    #[value(name = "5m")]
+    Minutes5,
+    /// A sample every 10 seconds
+    #[value(name = "1h")]
+    Hour,
+    /// A sample every 5 minutes
+    #[value(name = "24h")]
+    Day,
+}
+
+impl From<RangeArg> for HistoryRange {
+    fn from(range: RangeArg) -> Self {
+        match range {
+            RangeArg::Minutes5 => Self::Minutes5,
+            RangeArg::Hour => Self::Hour,
+            RangeArg::Day => Self::Day,
+        }
+    }
 }
 
 #[derive(Args, Debug)]

@@ -17,6 +17,7 @@ mod fault;
 mod group;
 mod group_scrub;
 mod group_set;
+mod history;
 mod man;
 mod output;
 mod render;
@@ -67,6 +68,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),
                 Command::Events(args) => events::run(args, &client, output),
+                Command::History(args) => history::run(args, &client, output),
                 Command::Alert(verb) => events::alert(verb, &client, output),
                 Command::Status { watch: Some(period) } => watch::run(period, &client, output),
                 _ => status::status(&client, output),

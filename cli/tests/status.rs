@@ -47,6 +47,7 @@ fn other_views_for_people() {
     *daemon.fake.scene.lock().unwrap() = Scene::Rebuilding;
     for (args, name) in [
         ("events", "events.txt"),
+        ("history tank/home", "history.txt"),
         ("explain group.degraded", "explain.txt"),
         ("group show tank", "group-show.txt"),
         ("group list", "group-list.txt"),

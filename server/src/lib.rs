@@ -4,6 +4,7 @@ pub mod control;
 pub mod daemon;
 pub mod disk;
 pub mod events;
+pub mod history;
 pub mod lane;
 pub mod metrics;
 pub mod nbd;

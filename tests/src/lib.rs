@@ -5,6 +5,7 @@
 //! `-o json`; what it does to data is judged by the `stamps` crate and by other people's NBD clients.
 
 pub mod bad_sectors;
+pub mod browser;
 pub mod check;
 pub mod cli;
 pub mod daemon;
@@ -17,6 +18,7 @@ pub mod servants;
 pub mod stamped;
 pub mod tool;
 
+pub use browser::Browser;
 pub use cli::{Answer, Json};
 pub use daemon::Daemon;
 pub use lab::Lab;

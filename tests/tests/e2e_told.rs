@@ -344,18 +344,11 @@ fn ad_03_a_daemon_without_root_says_what_is_missing() {
 
     // Folders that are not there yet are made, with what is above them.
     let (state, socket) = (own.join("a/b/state"), own.join("c/d/a.sock"));
-    let mut child = Command::from(as_user(&[
-        "serve",
-        "--state-dir",
-        text(&state),
-        "--socket",
-        text(&socket),
-        "--drive",
-        text(&closed),
-    ]))
-    .stderr(std::process::Stdio::null())
-    .spawn()
-    .unwrap();
+    let mut child =
+        as_user(&["serve", "--state-dir", text(&state), "--socket", text(&socket), "--drive", text(&closed)])
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
     let list = || cli::answer(as_user(&["--socket", text(&socket), "drive", "list"]), b"");
     tool::wait_until("the daemon answers", PATIENCE, || list().exit == 0);
     let listed = list();

@@ -358,6 +358,35 @@ impl Control for Fake {
         let doc = EventListDoc { events, oldest_id: 1, newest_id: 50, more: false };
         self.answer(format!("events {of:?}"), doc)
     }
+    async fn history(&self, of: HistoryOf) -> Answer<HistoryDoc> {
+        let series = HistorySeriesDoc {
+            kind: HistoryKind::Disk,
+            group: Some("tank".into()),
+            disk: Some("home".into()),
+            at_unix_s: (NOW_UNIX_S - 3..NOW_UNIX_S).collect(),
+            read_bytes_per_s: vec![0, 4096, 8192],
+            write_bytes_per_s: vec![1 << 30, 3 << 30, 2 << 30],
+            read_ops_per_s: vec![0, 1, 2],
+            write_ops_per_s: vec![1024, 3072, 2048],
+            read_p50_ns: vec![None, Some(12_000), Some(24_000)],
+            read_p99_ns: vec![None, Some(12_000), Some(24_000)],
+            write_p50_ns: vec![Some(900_000), Some(1_000_000), Some(1_200_000)],
+            write_p99_ns: vec![Some(9_000_000), Some(10_000_000), Some(12_000_000)],
+            used_bytes: vec![12_000_000_245_760; 3],
+            capacity_bytes: vec![23_038_341_439_488; 3],
+        };
+        let doc = HistoryDoc {
+            range: of.range,
+            period_s: 1,
+            samples_max: 300,
+            now_unix_s: NOW_UNIX_S,
+            memory_bytes_max: 1 << 24,
+            left_out: 0,
+            series: vec![series],
+        };
+        self.answer(format!("history {of:?}"), doc)
+    }
+
     async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {
         self.act("alert test", "alerts", how.dry_run, &how)
     }

@@ -147,9 +147,9 @@ impl Tcp {
 fn over_tcp(router: Router, is_public: bool) -> Router {
     let router = router.merge(crate::page::router());
     if is_public {
-        return router;
+        return crate::page::secured(router);
     }
-    router.layer(axum::middleware::from_fn(
+    let checked = router.layer(axum::middleware::from_fn(
         async |request: axum::extract::Request, next: axum::middleware::Next| {
             let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
             if host.is_some_and(is_this_host) {
@@ -158,7 +158,8 @@ fn over_tcp(router: Router, is_public: bool) -> Router {
             let message = "this port answers only to localhost and addresses";
             refused(&ApiError::new(ErrorCode::NotPermitted, message).hint("http://127.0.0.1:PORT/"))
         },
-    ))
+    ));
+    crate::page::secured(checked)
 }
 
 /// Whether a Host header is an address or localhost.

@@ -27,12 +27,12 @@ use group_scrub::GroupScrub;
 use group_set::GroupSet;
 use model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, GroupDoc,
-    GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc, WarningDoc,
+    GroupListDoc, HealthDoc, HistoryDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc, WarningDoc,
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
-    GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
+    GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
 };
 
 /// A document, and what the caller should know beside it.
@@ -73,6 +73,8 @@ pub trait Control: Send + Sync + 'static {
 
     /// What happened, from the numbered record; waits for something new if asked to.
     fn events(&self, of: EventsOf) -> impl Future<Output = Answer<EventListDoc>> + Send;
+    /// Throughput, operations, latency and capacity over time.
+    fn history(&self, of: HistoryOf) -> impl Future<Output = Answer<HistoryDoc>> + Send;
     /// Sends a test event through everything an alert goes through.
     fn alert_test(&self, how: AlertTest) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Metrics in the text format of Prometheus.

@@ -10,13 +10,14 @@ use super::error::{ErrorCode, Exit};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, FaultListDoc, GroupDoc,
-    GroupListDoc, HealthDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, Envelope, EventListDoc, ExplanationDoc,
+    FaultListDoc, GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, MAJOR, MINOR, NothingDoc, PlanDoc, ScrubDoc,
+    SpareListDoc, StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
+    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -51,6 +52,8 @@ impl Schemas {
             Op::Status => self.answer::<StatusDoc>(),
             Op::Health => self.answer::<HealthDoc>(),
             Op::Events => self.answer::<EventListDoc>(),
+            Op::History => self.answer::<HistoryDoc>(),
+            Op::Explain => self.answer::<ExplanationDoc>(),
             Op::Drives => self.answer::<DriveListDoc>(),
             Op::Drive => self.answer::<DriveDoc>(),
             Op::Faults => self.answer::<FaultListDoc>(),
@@ -115,6 +118,8 @@ impl Schemas {
             Op::Status
             | Op::Health
             | Op::Events
+            | Op::History
+            | Op::Explain
             | Op::Drives
             | Op::Drive
             | Op::Faults
@@ -134,6 +139,7 @@ impl Schemas {
         let generator = settings.for_deserialize().into_generator();
         match op {
             Op::GroupWait => Some(generator.into_root_schema_for::<GroupWait>().to_value()),
+            Op::History => Some(generator.into_root_schema_for::<HistoryOf>().to_value()),
             Op::Events => Some(generator.into_root_schema_for::<EventsOf>().to_value()),
             Op::Disks => Some(generator.into_root_schema_for::<DisksOf>().to_value()),
             _ => None,

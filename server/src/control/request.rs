@@ -289,6 +289,36 @@ pub struct SpareRemove {
     pub dry_run: bool,
 }
 
+/// How far back a history goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub enum HistoryRange {
+    /// The last 5 minutes, a sample a second.
+    #[default]
+    #[serde(rename = "5m")]
+    Minutes5,
+    /// The last hour, a sample every 10 seconds.
+    #[serde(rename = "1h")]
+    Hour,
+    /// The last 24 hours, a sample every 5 minutes.
+    #[serde(rename = "24h")]
+    Day,
+}
+
+/// Which history.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryOf {
+    /// How far back; the last 5 minutes unless given.
+    #[serde(default)]
+    pub range: HistoryRange,
+    /// The group; none: the whole daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The disk of that group; none: the whole group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+}
+
 /// Which disks to list.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

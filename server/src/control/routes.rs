@@ -12,15 +12,16 @@ use super::error::{ApiError, ErrorCode};
 use super::group_scrub::GroupScrub;
 use super::group_set::GroupSet;
 use super::model::{
-    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, FaultWhat,
-    GroupDoc, GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
+    ActionDoc, DiskDoc, DiskListDoc, Document, DriveDoc, DriveListDoc, EventListDoc, ExplanationDoc,
+    FaultListDoc, FaultWhat, GroupDoc, GroupListDoc, HealthDoc, HistoryDoc, PlanDoc, ScrubDoc, SpareListDoc,
+    StatusDoc, WaitDoc,
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
+    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
 };
-use super::{Answer, Control, names};
+use super::{Answer, Control, explain, names};
 
 /// What a caller may need for a verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub enum Op {
     Status,
     Health,
     Events,
+    History,
+    Explain,
     AlertTest,
     Drives,
     Drive,
@@ -103,6 +106,8 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::Status, Verb::Look, "/v1/status", "status", "Am I safe, why not, what do I type."),
     row(Op::Health, Verb::Look, "/v1/health", "health", "Health as a monitoring system wants it."),
     row(Op::Events, Verb::Look, "/v1/events", "events", "What happened, numbered; waits for news if asked to."),
+    row(Op::History, Verb::Look, "/v1/history", "history", "Throughput, operations, latency and capacity over time."),
+    row(Op::Explain, Verb::Look, "/v1/explain/{code}", "explain", "What a stable code means, and what to do."),
     row(Op::AlertTest, Verb::Change, "/v1/alerts:test", "alert test", "Sends a test event through everything an alert goes through."),
     row(Op::Drives, Verb::Look, "/v1/drives", "drive list", "All drives."),
     row(Op::Drive, Verb::Look, "/v1/drives/{drive}", "drive show", "One drive, by path, serial or device uuid."),
@@ -249,6 +254,17 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
     match op {
         Op::Status => rendered::<StatusDoc>(control.status().await),
         Op::Health => rendered::<HealthDoc>(control.health().await),
+        Op::History => {
+            let of: HistoryOf = call.query()?;
+            of.group.as_deref().map_or(Ok(()), names::group_ref)?;
+            of.disk.as_deref().map_or(Ok(()), names::disk_name)?;
+            if of.disk.is_some() && of.group.is_none() {
+                return Err(ApiError::new(ErrorCode::RequestInvalid, "a disk without its group"));
+            }
+            rendered::<HistoryDoc>(control.history(of).await)
+        }
+        // The same for every daemon of this version: nobody has to be asked.
+        Op::Explain => rendered::<ExplanationDoc>(explain::explain(&call.param("code")).map(Into::into)),
         Op::Events => {
             let of: EventsOf = call.query()?;
             of.group.as_deref().map_or(Ok(()), names::group_ref)?;
@@ -437,9 +453,8 @@ mod tests {
         for row in OPERATIONS {
             assert_eq!(operation(row.op).path, row.path);
         }
-        // One row per method of `Control` but `metrics`: 4 of the whole, 4 of drives, 3 of faults, 3 of spares, 14 of groups,
-        // 7 of disks.
-        assert_eq!(OPERATIONS.len(), 35);
+        // One row per method of `Control` but `metrics`, and `explain`, which asks nobody.
+        assert_eq!(OPERATIONS.len(), 37);
     }
 
     #[test]

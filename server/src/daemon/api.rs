@@ -10,12 +10,12 @@ use crate::control::group_scrub::GroupScrub;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{
     ActionDoc, DiskDoc, DiskListDoc, DriveDoc, DriveListDoc, EventListDoc, FaultListDoc, GroupDoc,
-    GroupListDoc, HealthDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
+    GroupListDoc, HealthDoc, HistoryDoc, PlanDoc, ScrubDoc, SpareListDoc, StatusDoc, WaitDoc,
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
-    GroupStop, GroupUndelete, GroupWait, SpareAdd, SpareRemove,
+    GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -68,6 +68,10 @@ impl Control for Api {
 
     async fn events(&self, of: EventsOf) -> Answer<EventListDoc> {
         self.events(of).await
+    }
+
+    async fn history(&self, of: HistoryOf) -> Answer<HistoryDoc> {
+        self.history(of).await
     }
 
     async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {

@@ -20,6 +20,7 @@
 //! | `faults` | drives that fail on purpose |
 //! | `sick` | members that are slow or fail too often |
 //! | `spares` | drives that wait for a member to be lost |
+//! | `samples` | what the charts are made of |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
@@ -44,6 +45,7 @@ mod notes;
 mod readd;
 mod refused;
 mod running;
+mod samples;
 mod scrub;
 mod settings;
 mod sick;
@@ -111,6 +113,7 @@ pub struct Daemon {
     events: Arc<Events>,
     hooks: Arc<Hooks>,
     watched: parking_lot::Mutex<notes::Watched>,
+    history: parking_lot::Mutex<crate::history::History>,
 }
 
 /// The daemon is stopping.
@@ -235,6 +238,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         events,
         hooks: Arc::new(hooks),
         watched: parking_lot::Mutex::default(),
+        history: parking_lot::Mutex::new(samples::empty()),
     });
     let result = runtime.block_on(daemon.run(&sockets));
     // Not waiting for threads that wait for drives which do not answer.
@@ -270,6 +274,7 @@ impl Daemon {
         let watching = tokio::spawn(Arc::clone(self).watch_states());
         let keeper = tokio::spawn(Arc::clone(self).keep_spares());
         let watcher = tokio::spawn(Arc::clone(self).keep_watch());
+        let sampling = tokio::spawn(Arc::clone(self).keep_history());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
         let result = http::serve_with(Arc::new(api::Api(Arc::clone(self))), sockets, tcp, stop).await;
         // That the daemon's own stop ends its groups' problems is no news.
@@ -279,6 +284,7 @@ impl Daemon {
         keeper.abort();
         watcher.abort();
         drop(change);
+        sampling.abort();
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

@@ -1,40 +1,96 @@
-//! What a browser gets on `serve --http`, beside the read-only API and `/metrics`.
+//! The web page: files made part of the binary, and the headers that keep them harmless.
 //!
-//! Now: an index of what can be read, made of the table of operations.
+//! The page is a reader of the read-only API and nothing more. Invariants: every answer to a browser carries
+//! [`HEADERS`], whose policy lets the page load its own files, talk to its own origin, and run nothing that stands in a
+//! document or a name; no cookie is ever set; nothing is loaded from anywhere else.
 
 use axum::Router;
-use axum::response::Html;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::control::routes::{OPERATIONS, Verb};
+/// Path, media type and text of every file of the page.
+pub const FILES: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page.css")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("page.js")),
+    ("/history.js", "text/javascript; charset=utf-8", include_str!("history.js")),
+    ("/chart.js", "text/javascript; charset=utf-8", include_str!("chart.js")),
+    ("/dom.js", "text/javascript; charset=utf-8", include_str!("dom.js")),
+    ("/text.js", "text/javascript; charset=utf-8", include_str!("text.js")),
+];
 
-/// The pages for people; the API's own routes are added by `control::http`.
-#[must_use]
-pub fn router() -> Router {
-    Router::new().route("/", get(async || Html(index())))
+/// Headers of every answer over TCP, also of documents and errors. Images: only the icon, which the page makes itself.
+pub const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+];
+
+/// Adds [`HEADERS`] to an answer.
+fn secure(headers: &mut HeaderMap) {
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
 }
 
-fn index() -> String {
-    let looks = OPERATIONS.iter().filter(|row| row.verb == Verb::Look && !row.path.contains('{'));
-    let rows = looks.map(|row| (row.path, row.summary)).chain([
-        ("/metrics", "Metrics in the text format of Prometheus."),
-        ("/openapi.json", "All there is, described."),
-    ]);
-    let list: String =
-        rows.map(|(path, what)| format!("<li><a href=\"{path}\">{path}</a> {what}</li>\n")).collect();
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>warpraid</title>\n<h1>warpraid</h1>\n<ul>\n{list}</ul>\n"
-    )
+/// A router whose every answer, refusals too, has [`HEADERS`].
+pub fn secured(router: Router) -> Router {
+    router.layer(axum::middleware::map_response(async |mut answer: Response| {
+        secure(answer.headers_mut());
+        answer
+    }))
+}
+
+/// The files as routes for GET and HEAD.
+pub fn router() -> Router {
+    FILES.iter().fold(Router::new(), |router, &(path, media_type, text)| {
+        let file = async move || ([(header::CONTENT_TYPE, media_type)], text).into_response();
+        router.route(path, get(file))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn the_index_names_what_can_be_read() {
-        let index = super::index();
-        for path in ["/v1/status", "/v1/events", "/metrics", "/openapi.json"] {
-            assert!(index.contains(&format!("href=\"{path}\"")), "{path}");
+    fn the_page_is_small_whole_and_loads_nothing_from_elsewhere() {
+        let bytes: usize = FILES.iter().map(|(_, _, text)| text.len()).sum();
+        assert!(bytes <= 60 * 1024, "{bytes} bytes");
+        for (path, _, text) in FILES {
+            // An address of another origin: only the name of the SVG namespace, which nobody loads.
+            let foreign = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!foreign.contains("http:") && !foreign.contains("https:"), "{path}");
+            for import in text.split("from './").skip(1).chain(text.split("src=\"/").skip(1)) {
+                let name = import.split(['\'', '"']).next().unwrap();
+                assert!(FILES.iter().any(|(path, ..)| path[1..] == *name), "{path} wants {name}");
+            }
         }
-        assert!(!index.contains("wipe"), "it only looks");
+    }
+
+    #[test]
+    fn names_go_into_the_page_as_text_only() {
+        for (path, _, text) in FILES {
+            for word in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "style=\"",
+            ] {
+                assert!(!text.contains(word), "{path} has {word}");
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@ mod explain;
 mod fault;
 mod group;
 mod health;
+mod history;
 mod plan;
 mod progress;
 mod scrub;
@@ -38,6 +39,7 @@ pub use group::{
     MemberState, WaitDoc,
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
+pub use history::{HistoryDoc, HistoryKind, HistorySeriesDoc};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
 pub use scrub::{
@@ -75,6 +77,7 @@ macro_rules! documents {
 documents! {
     StatusDoc = "warpraid.status",
     HealthDoc = "warpraid.health",
+    HistoryDoc = "warpraid.history",
     DriveDoc = "warpraid.drive",
     DriveListDoc = "warpraid.drives",
     GroupDoc = "warpraid.group",
