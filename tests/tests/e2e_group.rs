@@ -366,6 +366,9 @@ fn sl_03_a_blank_drive_never_brings_an_offline_group_online_and_its_members_do()
     }
     assert_eq!(hashes(&[&blank]), before);
     daemon.run(&["group", "stop", "tank", "--force"]).data();
+    // An assemble looks at the drives it knows, too: the member that would complete the group is taken away.
+    let pulled = lab.join("pulled");
+    std::fs::rename(&drives[1], &pulled).unwrap();
     let with_blank = [blank.clone(), drives[2].clone(), drives[3].clone()];
     let answer = daemon.assemble("tank", &with_blank, &[]);
     assert_eq!(answer.exit, 3, "{answer}");
@@ -375,6 +378,7 @@ fn sl_03_a_blank_drive_never_brings_an_offline_group_online_and_its_members_do()
     // dropped it, so the group was made quiet first.
     let stale = [drives[0].clone(), drives[2].clone(), drives[3].clone()];
     assert_eq!(daemon.assemble("tank", &stale, &[]).exit, 3);
+    std::fs::rename(&pulled, &drives[1]).unwrap();
     daemon.assemble("tank", &drives[1..], &[]).data();
     assert_eq!(daemon.group("tank").text("state"), "degraded");
     assert!(daemon.group("tank").at("forced").0 != true);
@@ -382,7 +386,6 @@ fn sl_03_a_blank_drive_never_brings_an_offline_group_online_and_its_members_do()
 
     // The same with the second member lost while the group was stopped cleanly: nothing is in doubt, no force is needed.
     daemon.run(&["group", "stop", "tank", "--force"]).data();
-    let pulled = lab.join("pulled");
     std::fs::rename(&drives[1], &pulled).unwrap();
     let answer = daemon.assemble("tank", &with_blank, &[]);
     assert_eq!(answer.exit, 3, "{answer}");

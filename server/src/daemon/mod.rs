@@ -361,6 +361,12 @@ impl Daemon {
         is_waiting
     }
 
+    /// Lets go of the drives of members that were dropped since housekeeping looked, so that a verb can have them.
+    fn release_dropped(&self) {
+        let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
+        running.iter().for_each(|group| group.release_dropped(&self.host, &self.lanes));
+    }
+
     /// The running group whose member is the drive at this path.
     fn member_at(&self, path: &Path) -> Option<(Arc<Running>, Slot, DriveKey)> {
         let key = self.host.key_of_path(path)?;

@@ -184,6 +184,7 @@ impl Api {
     pub(super) async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
+        daemon.release_dropped();
         let running = daemon.need_running(&group)?;
         let path = look::resolve_all(std::slice::from_ref(&how.drive)).await?.remove(0);
         let slot = how.slot.map(Slot);
