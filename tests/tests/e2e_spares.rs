@@ -22,7 +22,8 @@ fn add(daemon: &Daemon, drive: &Path, group: Option<&str>) -> Json {
 fn wait_for_spare(daemon: &Daemon, group: &str, slot: usize, spare: &Path) {
     tool::wait_until("the spare has the slot", PATIENCE, || {
         let member = daemon.group(group).list("members").swap_remove(slot);
-        member.text("drive") == tool::text(spare) && member.text("state") == "in_sync"
+        // Until it comes the slot has no drive at all.
+        member.at("drive").0.as_str() == Some(tool::text(spare)) && member.text("state") == "in_sync"
     });
 }
 
