@@ -1,7 +1,7 @@
 //! Parity on the CPU: every kernel of this machine, every operation, some numbers of data drives and lengths.
 //!
 //! The rate of an operation is bytes of data over CPU time: k blocks for sums over a stripe, one block for an update or a
-//! recovered one, two for two. A new kernel takes part by being in [`kernel::available`]; a new operation is a line in
+//! recovered one, two for two. A new kernel takes part by being in `raid_core::parity::kernel`; a new operation is a line in
 //! [`Operation::ALL`] and an arm in `call`. Every kernel is first compared with the byte loop on what is measured.
 
 use raid_core::parity::gf;

@@ -26,7 +26,10 @@ fn since(text: &str, of: &mut EventsOf) -> Result<(), ApiError> {
         return Ok(());
     }
     let ago = humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
-    let date = || humantime::parse_rfc3339_weak(text).ok();
+    let date = || {
+        let day = format!("{text} 00:00:00");
+        humantime::parse_rfc3339_weak(text).or_else(|_| humantime::parse_rfc3339_weak(&day)).ok()
+    };
     let Some(time) = ago.or_else(date) else {
         let message = format!("\"{}\" is neither a number of an event nor a time", names::shown(text));
         return Err(ApiError::new(ErrorCode::UsageInvalid, message).hint(

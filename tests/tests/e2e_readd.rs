@@ -106,6 +106,49 @@ fn a_member_that_was_away_while_the_daemon_started_comes_back_by_itself() {
     group.check();
 }
 
+/// A newcomer cut a member's file while the daemon was down and made it long again after a start: the member came back by
+/// intent bits, nothing was copied, and the zeroes in it were served with health OK.
+#[test]
+fn m6_a_member_that_was_seen_cut_short_never_comes_back_by_intents() {
+    let mut group = group("cut", 5, 4);
+    let cut = group.drives[1].clone();
+    let set_len = |bytes| {
+        std::fs::OpenOptions::new().write(true).open(&cut).unwrap().set_len(bytes).unwrap();
+    };
+    group.daemon.stop();
+    set_len(4 << 20);
+    group.daemon.start_again();
+    group.daemon.bring_up("tank", &group.drives);
+    let member = group.daemon.group("tank").at("members.1");
+    assert!(member.text("why").contains("smaller than the member"), "status says what it saw: {member:?}");
+    group.daemon.stop();
+    set_len(DRIVE);
+    for round in 0..2 {
+        group.daemon.start_again();
+        group.daemon.bring_up("tank", &group.drives);
+        assert_eq!(group.daemon.member_states("tank")[1], "stale", "round {round}");
+        let path = text(&cut);
+        group.daemon.run(&["group", "readd", "tank", path]).fails(3, &["cut short", "group replace"]);
+        group.export = group.daemon.expose("tank/disk");
+        group.stamped.verify(&group.export);
+        group.daemon.stop();
+    }
+    // Met cut by a verb while the group runs, then made long again: the same.
+    group.daemon.start_again();
+    group.daemon.bring_up("tank", &group.drives);
+    let uuid = group.daemon.ok(&["drive", "show", text(&cut)]).text("device_uuid");
+    group.daemon.ok(&["drive", "wipe", text(&cut), "--yes", "--expect-uuid", &uuid]);
+    group.daemon.replace("tank", 1, &cut);
+    group.daemon.wait("tank", "healthy");
+    group.daemon.fail(&group.drives[1]);
+    set_len(4 << 20);
+    group.daemon.run(&["group", "readd", "tank", text(&cut)]).fails(3, &["smaller than the member"]);
+    set_len(DRIVE);
+    group.daemon.run(&["group", "readd", "tank", text(&cut)]).fails(3, &["cut short"]);
+    group.export = group.daemon.expose("tank/disk");
+    group.stamped.verify(&group.export);
+}
+
 #[test]
 fn a_drive_whose_place_is_taken_or_that_was_set_back_does_not_come_back() {
     let mut group = group("refused", 5, 4);

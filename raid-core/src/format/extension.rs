@@ -42,7 +42,7 @@
 //! | 272 | 8 | counter of the sealed epoch: every member in sync has taken it; 0 = none yet |
 //! | 280 | 232 | zero |
 //! | 512 | 1536 | chain: the last 64 epochs, oldest first: counter 8, id 16 |
-//! | 2048 | 8192 | 128 slots of 64: device uuid 16, last in-sync epoch (counter 8, id 16), rebuild cursor 8, `dev_number` 2, state 1 (1 in sync, 2 rebuilding, 3 missing), flags 1 (1 by intents, 2 stays out), zero 4, counter of the newest epoch it surely took in sync 8 (0 = unknown) |
+//! | 2048 | 8192 | 128 slots of 64: device uuid 16, last in-sync epoch (counter 8, id 16), rebuild cursor 8, `dev_number` 2, state 1 (1 in sync, 2 rebuilding, 3 missing), flags 1 (1 by intents, 2 stays out, 4 distrusted), zero 4, counter of the newest epoch it surely took in sync 8 (0 = unknown) |
 //! | 10240 | 3584 | md superblock of this member, zero-padded |
 //! | 13824 | 2560 | zero |
 
@@ -220,6 +220,9 @@ pub struct SlotRecord {
     pub by_intents: bool,
     /// While missing: it does not come back by itself, because it was not contact that was lost.
     pub stays_out: bool,
+    /// While missing: its drive was seen cut short, damaged or changed by others. Intent bits do not cover that: what it
+    /// lacks is everything (SAFETY M6).
+    pub distrusted: bool,
     /// Counter of the newest epoch that its member surely took while in sync: not above `last_in_sync`, below it when the
     /// member failed while it was to take that one. An older state of the drive is another drive (P3). 0 = unknown.
     pub known_counter: u64,
@@ -334,7 +337,8 @@ impl Extension {
             put_epoch(&mut bytes, at + 16, slot.last_in_sync);
             put(&mut bytes, at + 40, &slot.cursor_bytes.to_le_bytes());
             put(&mut bytes, at + 48, &slot.dev_number.to_le_bytes());
-            let flags = u8::from(slot.by_intents) | u8::from(slot.stays_out) << 1;
+            let flags =
+                u8::from(slot.by_intents) | u8::from(slot.stays_out) << 1 | u8::from(slot.distrusted) << 2;
             put(&mut bytes, at + 50, &[slot.state.number(), flags]);
             put(&mut bytes, at + 56, &slot.known_counter.to_le_bytes());
         }
@@ -485,6 +489,7 @@ fn decode_slots(bytes: &[u8]) -> Result<Vec<SlotRecord>, ExtensionError> {
                 state,
                 by_intents: bytes[at + 51] & 1 != 0,
                 stays_out: bytes[at + 51] & 2 != 0,
+                distrusted: bytes[at + 51] & 4 != 0,
                 known_counter: u64_le(bytes, at + 56),
             })
         })
@@ -552,6 +557,7 @@ pub(super) fn sample(words: &[u64; 8], chain: usize, slots: u8) -> Extension {
                 state: state(i),
                 by_intents: words[0] & 1 != 0,
                 stays_out: words[0] & 2 != 0,
+                distrusted: words[0] & 4 != 0,
                 known_counter: words[1],
             })
             .collect(),

@@ -250,6 +250,7 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
         state: SlotState::InSync,
         by_intents: false,
         stays_out: false,
+        distrusted: false,
         known_counter: 0,
     };
     let on_drive = |superblock: &Superblock| {

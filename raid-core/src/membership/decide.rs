@@ -103,6 +103,8 @@ pub struct StartPlan {
     pub is_forced: bool,
     /// The highest epoch counter heard of anywhere: the start goes above it.
     pub counter_floor: u64,
+    /// Members whose drive is here, damaged or changed by others: they come back only by a rebuild of everything.
+    pub distrusted: Vec<Uuid>,
     /// Members present but not used.
     pub left_out: Vec<LeftOut>,
     /// What the operator should know.
@@ -185,6 +187,7 @@ fn try_decide(
         return Err(Refusal::Twins { device_uuid: pair[0].device(), drives: [pair[0].key, pair[1].key] });
     }
     let mut left_out = others(group, observed);
+    let distrusted = left_out.iter().filter_map(|member| member.device_uuid).collect();
     let tips = tips(&seen);
     let tip = choose_tip(&tips, &seen, policy)?;
     check_taken_over(group, observed, tip.map(|tip| tip.ours), policy)?;
@@ -196,6 +199,7 @@ fn try_decide(
         return Err(Refusal::Tombstoned { name, deleted_unix_s });
     }
     let mut case = Case::new(tip, &seen, policy);
+    case.distrusted = distrusted;
     left_out.append(&mut case.left_out);
     case.left_out = left_out;
     case.check_newer(group, observed, witness)?;
@@ -216,7 +220,7 @@ fn others(group: Uuid, observed: &[Observed]) -> Vec<LeftOut> {
             Observation::Modified { device_uuid, what, .. } => {
                 (Some(*device_uuid), format!("modified by other software: {what}"))
             }
-            Observation::Damaged { what, .. } => (None, format!("damaged: {what}")),
+            Observation::Damaged { device_uuid, what, .. } => (*device_uuid, format!("damaged: {what}")),
             _ => continue,
         };
         left_out.push(LeftOut { drive: drive.key, device_uuid, why });
@@ -359,6 +363,7 @@ struct Case<'a> {
     doubt: Doubt,
     is_forced: bool,
     counter_floor: u64,
+    distrusted: Vec<Uuid>,
     left_out: Vec<LeftOut>,
     warnings: Vec<String>,
 }
@@ -378,6 +383,7 @@ impl<'a> Case<'a> {
             doubt: Doubt::None,
             is_forced: false,
             counter_floor: seen.iter().map(|member| member.epoch().counter).max().unwrap_or(0),
+            distrusted: Vec::new(),
             left_out: Vec::new(),
             warnings: Vec::new(),
         };
@@ -649,6 +655,7 @@ impl<'a> Case<'a> {
             doubt: self.doubt,
             is_forced: self.is_forced,
             counter_floor: self.counter_floor,
+            distrusted: self.distrusted,
             left_out: self.left_out,
             warnings: self.warnings,
         }

@@ -178,6 +178,7 @@ fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
             record.state = SlotState::Rebuilding;
             record.cursor_bytes = cursor_bytes;
         }
+        record.distrusted |= plan.distrusted.contains(&record.device_uuid);
     }
     State {
         chain: copy.chain.clone(),

@@ -330,13 +330,14 @@ fn take_member(record: &mut SlotRecord, member: &Member, epoch: Epoch, returns: 
         record.dev_number = member.dev_number;
         record.last_in_sync = Epoch::default();
         record.known_counter = 0;
+        record.distrusted = false;
     }
     match member.state {
         MemberState::InSync => {
             record.state = SlotState::InSync;
             record.last_in_sync = epoch;
             record.cursor_bytes = 0;
-            (record.by_intents, record.stays_out) = (false, false);
+            (record.by_intents, record.stays_out, record.distrusted) = (false, false, false);
         }
         MemberState::Rebuilding => {
             if is_new || record.state != SlotState::Rebuilding {
@@ -387,6 +388,7 @@ mod tests {
             state: SlotState::InSync,
             by_intents: false,
             stays_out: false,
+            distrusted: false,
             known_counter: 0,
         };
         State {

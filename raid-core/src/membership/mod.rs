@@ -28,7 +28,7 @@ pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, 
 pub use meta::{Identity, Persistent};
 pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
 pub use publish::{Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark};
-pub use readd::{NoReturn, prepare_return};
+pub use readd::{NoReturn, distrust, prepare_return};
 pub use refusal::{LeftOut, Lost, Refusal};
 
 /// What the metadata of a group holds beside its view: identity, level, chain of epochs.

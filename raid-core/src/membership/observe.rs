@@ -67,6 +67,8 @@ pub enum Observation {
     Damaged {
         /// The group, if that can still be told.
         group: Option<Uuid>,
+        /// The member, if that can still be told.
+        device_uuid: Option<Uuid>,
         /// The newest epoch it is known to have known.
         epoch: Option<Epoch>,
         /// What is damaged, in words.
@@ -213,7 +215,7 @@ fn identify(
         }
         (Err(_), Ok(superblock)) => Err(Observation::PlainMd(Box::new(superblock.clone()))),
         (Err(_), Err(error @ SuperblockError::BadChecksum { .. })) => {
-            Err(Observation::Damaged { group: None, epoch: None, what: error.to_string() })
+            Err(Observation::Damaged { group: None, device_uuid: None, epoch: None, what: error.to_string() })
         }
         (Err(_), Err(_)) => Err(Observation::NotOurs),
     }
@@ -252,7 +254,8 @@ fn judge(
         }
         let epoch = anchor.as_ref().map(Anchor::epoch);
         let what = "no whole extension copy".to_owned();
-        return Judged::Other(Observation::Damaged { group: Some(id.0), epoch, what });
+        let (group, device_uuid) = (Some(id.0), Some(id.1));
+        return Judged::Other(Observation::Damaged { group, device_uuid, epoch, what });
     };
     if let Some(anchor) = anchor.as_ref().filter(|anchor| anchor.sequence > copy.sequence) {
         // The anchor is written after its copy: that copy was whole once and is lost now. The older one must not speak
@@ -264,7 +267,8 @@ fn judge(
         }
         let what = "the newest extension copy is lost, only an older one is whole".to_owned();
         let epoch = Some(anchor.epoch());
-        return Judged::Other(Observation::Damaged { group: Some(id.0), epoch, what });
+        let (group, device_uuid) = (Some(id.0), Some(id.1));
+        return Judged::Other(Observation::Damaged { group, device_uuid, epoch, what });
     }
     let is_tombstone = copy.marks.deleted || anchor.as_ref().is_some_and(|anchor| anchor.marks.deleted);
     match &superblock {
@@ -345,6 +349,7 @@ async fn complete<E: Env>(
 ) -> Result<Observation, IoError> {
     let damaged = |what: &str| Observation::Damaged {
         group: Some(copy.group),
+        device_uuid: Some(copy.device_uuid),
         epoch: Some(copy.epoch()),
         what: what.to_owned(),
     };

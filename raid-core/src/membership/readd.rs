@@ -4,10 +4,12 @@
 //! no bit is set a member that was in sync then holds what it should, durably. While a slot has no member in sync nothing
 //! is cleared, whatever restarts, forced starts and other losses follow: bits of all current members are merged at every
 //! start, and all of them are set when none can be read. So the bits of now hold everything that was written since before
-//! the drop, as long as three things are true, and they are checked here:
+//! the drop, as long as four things are true, and they are checked here:
 //!
 //! - the slot is still that member's: nobody was put in its place, or the group was complete without it meanwhile;
 //! - its history is the group's (M1): it did not run apart;
+//! - nobody but the group has changed the drive, as far as was ever seen: one that was met cut short or damaged is not
+//!   trusted again, even if it looks whole later;
 //! - the drive is in the state it had when it was dropped, not in an older one (P3): its epoch is not below the newest it
 //!   surely took while in sync.
 //!
@@ -19,8 +21,9 @@ use super::GroupMeta;
 use super::lifecycle::on_drive_of;
 use super::meta::Persistent;
 use super::observe::Ours;
+use super::publish::write_members;
 use crate::format::extension::SlotState;
-use crate::ports::DriveKey;
+use crate::ports::{DriveKey, Env, IoError};
 use crate::units::{Slot, Uuid};
 use crate::view::{Epoch, Member, MemberState};
 
@@ -50,6 +53,8 @@ pub enum NoReturn {
         /// Epoch counter it surely had.
         needed: u64,
     },
+    /// Its drive was seen cut short, damaged or changed by others since: what it lacks is not known.
+    Distrusted(Slot),
     /// The group or the member has no intent bitmap.
     NoBitmap,
 }
@@ -69,6 +74,10 @@ impl fmt::Display for NoReturn {
             Self::RolledBack { have, needed } => write!(
                 f,
                 "it is at epoch {have}, but took epoch {needed}: an older state of the drive came back"
+            ),
+            Self::Distrusted(slot) => write!(
+                f,
+                "the drive of slot {slot} was seen cut short, damaged or changed by others: it has to be rebuilt whole"
             ),
             Self::NoBitmap => f.write_str("there are no intent bits that tell what it lacks"),
         }
@@ -100,6 +109,9 @@ impl Persistent {
         };
         if record.state != SlotState::Missing {
             return Err(NoReturn::Taken(slot));
+        }
+        if record.distrusted {
+            return Err(NoReturn::Distrusted(slot));
         }
         if record.dev_number != copy.dev_number {
             return Err(NoReturn::Replaced { device_uuid });
@@ -154,4 +166,24 @@ pub async fn prepare_return(
         layout: ours.copy.layout.clone(),
     };
     Ok((slot, member))
+}
+
+/// Records that what lies on a member's drive is not what the group wrote: it was seen cut short, damaged or changed by
+/// others. From then on it comes back only as a blank drive. Returns the members that failed to take this; a member the
+/// group does not know is none.
+pub async fn distrust<E: Env>(
+    env: &E,
+    meta: &GroupMeta,
+    device_uuid: Uuid,
+    drives: &[Option<E::Drive>],
+) -> Vec<(Slot, IoError)> {
+    let GroupMeta::Persistent(meta) = meta else { return Vec::new() };
+    let _turn = meta.turn.take().await;
+    {
+        let mut state = meta.state.lock();
+        let record = state.slots.iter_mut().find(|record| record.device_uuid == device_uuid);
+        let Some(record) = record.filter(|record| !record.distrusted) else { return Vec::new() };
+        record.distrusted = true;
+    }
+    write_members(env, meta, drives).await
 }

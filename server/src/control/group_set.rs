@@ -27,6 +27,9 @@ pub struct GroupSet {
     pub dry_run: bool,
 }
 
+/// Targets that can be: below, no request of a client ends in time; above, no client waits that long.
+const REBUILD_TARGET_NS: core::ops::RangeInclusive<u64> = 10_000..=10_000_000_000;
+
 impl GroupSet {
     /// Whether nothing is to be changed.
     #[must_use]
@@ -41,6 +44,10 @@ impl GroupSet {
     pub fn check(&self) -> Result<(), ApiError> {
         if self.is_empty() {
             return Err(invalid("nothing to set was given").hint("for example: --scrub weekly"));
+        }
+        if self.rebuild_target_ns.is_some_and(|ns| ns > 0 && !REBUILD_TARGET_NS.contains(&ns)) {
+            return Err(invalid("the rebuild target is not between 10us and 10s")
+                .hint("for example: --rebuild-target 2ms, or auto for what the speed says"));
         }
         match self.scrub_window.as_deref() {
             None | Some("any") => Ok(()),

@@ -264,8 +264,10 @@ pub(super) fn describe(drive: &OpenDrive, looked: &Looked) -> DriveDoc {
             doc.device_uuid = Some(device_uuid.to_string());
             DriveState::Claimed
         }
-        Observation::Damaged { group, .. } => {
+        Observation::Damaged { group, device_uuid, what, .. } => {
             doc.group_uuid = group.map(|group| group.to_string());
+            doc.device_uuid = device_uuid.map(|device| device.to_string());
+            doc.why = Some(format!("damaged: {what}"));
             DriveState::Claimed
         }
         Observation::PlainMd(_) => DriveState::Used,

@@ -362,9 +362,12 @@ impl Daemon {
     }
 
     /// Lets go of the drives of members that were dropped since housekeeping looked, so that a verb can have them.
-    fn release_dropped(&self) {
+    async fn release_dropped(&self) {
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
-        running.iter().for_each(|group| group.release_dropped(&self.host, &self.lanes));
+        for group in running {
+            self.drop_cut_files(&group).await;
+            group.release_dropped(&self.host, &self.lanes);
+        }
     }
 
     /// The running group whose member is the drive at this path.

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme_backend::OpenDrive;
-use raid_core::membership::{NoReturn, Observation, Ours, prepare_return};
+use raid_core::membership::{self, NoReturn, Observation, Ours, prepare_return};
 use raid_core::ports::{DriveKey, Env, IoKind};
-use raid_core::units::Slot;
+use raid_core::units::{Slot, Uuid};
 
 use super::api::Api;
 use super::groups::file_block_size;
 use super::host::unix_seconds;
 use super::look::{self, Looked};
 use super::running::{Place, Running};
+use super::sweeps::member_drives;
 use super::{Daemon, drives, io_failed, stopping};
 use crate::control::model::ActionDoc;
 use crate::control::request::GroupReadd;
@@ -39,7 +40,10 @@ fn refused(path: &str, group: &str, why: &NoReturn) -> ApiError {
         NoReturn::NotAMember | NoReturn::Replaced { .. } => ErrorCode::DriveNotFound,
         NoReturn::Taken(_) => ErrorCode::GroupSlotInvalid,
         NoReturn::Conflict { .. } => ErrorCode::GroupDiverged,
-        NoReturn::NeverInSync(_) | NoReturn::RolledBack { .. } | NoReturn::NoBitmap => ErrorCode::GroupStale,
+        NoReturn::NeverInSync(_)
+        | NoReturn::RolledBack { .. }
+        | NoReturn::Distrusted(_)
+        | NoReturn::NoBitmap => ErrorCode::GroupStale,
     };
     let hint = match why {
         NoReturn::Taken(_) => format!("warpraid group show {group} lists the members"),
@@ -64,6 +68,19 @@ impl Daemon {
         match (&looked.seen.what, group.persistent()) {
             (Observation::Ours(ours), Some(meta)) => meta.may_return(ours),
             _ => Err(NoReturn::NotAMember),
+        }
+    }
+
+    /// Records durably that a member's drive is not as the group left it.
+    pub(super) async fn distrust(group: &Arc<Running>, device: Uuid) {
+        let uuid = group.uuid;
+        let stored = on_lane(&group.home, move |state| async move {
+            let Some(group) = state.group(uuid) else { return Vec::new() };
+            membership::distrust(group.env(), group.shared().meta(), device, &member_drives(&group)).await
+        });
+        // A member that fails to take it fails its next write, too, and is dropped then; the others know.
+        for (slot, error) in stored.await.unwrap_or_default() {
+            tracing::warn!(group = group.name(), %slot, %error, "the mark of a damaged member was not stored there");
         }
     }
 
@@ -117,6 +134,14 @@ impl Daemon {
         let ours = match looked.seen.what.clone() {
             Observation::Ours(ours) => ours,
             Observation::Unreadable(error) => return Err(io_failed(&shown, &error)),
+            Observation::Damaged { group: of, device_uuid: Some(device), what, .. }
+                if of == Some(group.uuid) =>
+            {
+                Self::distrust(group, device).await;
+                let message = format!("{shown} cannot come back to group {}: damaged: {what}", group.name());
+                return Err(ApiError::new(ErrorCode::GroupStale, message)
+                    .hint("replace it: warpraid group replace GROUP --slot N NEW_DRIVE"));
+            }
             _ => return Err(refused(&shown, group.name(), &NoReturn::NotAMember)),
         };
         let may = Self::may_return(group, &looked).map_err(|why| refused(&shown, group.name(), &why))?;
@@ -184,7 +209,7 @@ impl Api {
     pub(super) async fn group_readd(&self, group: String, how: GroupReadd) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        daemon.release_dropped();
+        daemon.release_dropped().await;
         let running = daemon.need_running(&group)?;
         let path = look::resolve_all(std::slice::from_ref(&how.drive)).await?.remove(0);
         let slot = how.slot.map(Slot);

@@ -126,12 +126,10 @@ pub(super) fn refused(name: &str, refusal: &Refusal, looked: &[Looked]) -> ApiEr
 }
 
 /// The one command that may start a group that was refused.
-pub(super) fn next_command(name: &str, uuid: Uuid, refusal: Option<&Refusal>, looked: &[Looked]) -> String {
+pub(super) fn next_command(name: &str, refusal: Option<&Refusal>, looked: &[Looked]) -> String {
     match refusal {
         Some(Refusal::Diverged { sides }) => keep_commands(name, sides, looked).join("   or   "),
-        Some(refusal) if refusal.yields_to_force() => {
-            format!("warpraid group assemble {name} --force --yes --expect-uuid {uuid}")
-        }
+        // Never --force: that is for who has read the refusal, and knows that the missing drives do not come back.
         _ => format!("warpraid group assemble {name}"),
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use raid_core::engine::{Finding, Pace, ScrubMode, ScrubState, SweepError, What};
+use raid_core::engine::{FINDINGS_MAX, Finding, Pace, ScrubMode, ScrubState, SweepError, What};
 use raid_core::geometry::{Place as DataPlace, Role};
 use raid_core::units::{Slot, Stripe, Uuid};
 use serde::{Deserialize, Serialize};
@@ -473,6 +473,28 @@ impl Daemon {
     }
 }
 
+/// A scrub that could not compare everything settles nothing that it may not have looked at: what an earlier one found and
+/// nobody put right or acknowledged stays.
+fn keep_unsettled(run: &mut ScrubRunDoc, last: ScrubRunDoc) {
+    if run.skipped_stripes == 0 || last.acknowledged {
+        return;
+    }
+    run.findings_left_out = run.findings_left_out.saturating_add(last.findings_left_out);
+    for old in last.findings.into_iter().filter(|old| !old.repaired) {
+        let found_again = |new: &FindingDoc| {
+            (new.stripe, new.chunk_offset_bytes, new.what) == (old.stripe, old.chunk_offset_bytes, old.what)
+        };
+        if run.findings.iter().any(found_again) {
+            continue;
+        }
+        if run.findings.len() < FINDINGS_MAX {
+            run.findings.push(old);
+        } else {
+            run.findings_left_out = run.findings_left_out.saturating_add(1);
+        }
+    }
+}
+
 fn end_scrub(group: &Running, result: Result<(), SweepError>) {
     let mut keeper = group.scrub.lock();
     keeper.collect(group);
@@ -484,6 +506,9 @@ fn end_scrub(group: &Running, result: Result<(), SweepError>) {
             run.ended_unix_s = Some(unix_seconds());
             let (mismatched, lost) = (run.mismatched_stripes, run.lost_blocks);
             tracing::info!(group = name, mismatched, lost, repaired = run.repaired_blocks, "scrub finished");
+            if let Some(last) = keeper.record.last.take() {
+                keep_unsettled(&mut run, last);
+            }
             keeper.record.last = Some(run);
             keeper.record.paused = false;
         }
@@ -506,6 +531,36 @@ fn end_scrub(group: &Running, result: Result<(), SweepError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scrub_that_compared_nothing_settles_nothing() {
+        let finding = |stripe, repaired| FindingDoc {
+            stripe,
+            chunk_offset_bytes: 0,
+            length_bytes: 512,
+            what: FindingKind::Located,
+            members: Vec::new(),
+            disks: Vec::new(),
+            repaired,
+        };
+        let found = ScrubRunDoc {
+            findings: vec![finding(1, false), finding(2, true), finding(3, false)],
+            ..ScrubRunDoc::default()
+        };
+        let later = |skipped_stripes| ScrubRunDoc {
+            skipped_stripes,
+            findings: vec![finding(3, false)],
+            ..ScrubRunDoc::default()
+        };
+        let left = |mut run: ScrubRunDoc, last: &ScrubRunDoc| {
+            keep_unsettled(&mut run, last.clone());
+            run.mismatches_left()
+        };
+        assert_eq!(left(later(7), &found), 2, "what was skipped is still wrong");
+        assert_eq!(left(later(0), &found), 1, "a whole scrub says how it is now");
+        let acknowledged = ScrubRunDoc { acknowledged: true, ..found };
+        assert_eq!(left(later(7), &acknowledged), 1);
+    }
 
     #[test]
     fn a_scrub_under_way_survives_a_restart_and_a_damaged_file_is_started_anew() {

@@ -103,7 +103,7 @@ impl Daemon {
     }
 
     /// Drops members whose files were cut short behind our back: what lies in them is not what was written.
-    async fn drop_cut_files(&self, group: &Arc<Running>) {
+    pub(super) async fn drop_cut_files(&self, group: &Arc<Running>) {
         let keys: Vec<_> = group.places.lock().iter().map(|place| place.key).collect();
         for (slot, key) in (0u8..).map(Slot).zip(keys) {
             let Some(drive) = key.and_then(|key| self.host.drive(key)).filter(|drive| !drive.is_whole())
@@ -111,6 +111,7 @@ impl Daemon {
                 continue;
             };
             tracing::error!(group = group.name(), %slot, drive = %drive.path().display(), "the file was cut short");
+            Self::distrust(group, group.shared.view().member(slot).device_uuid).await;
             let (uuid, epoch) = (group.uuid, group.shared.view().epoch);
             let dropped = on_lane(&group.home, move |state| async move {
                 match state.group(uuid) {

@@ -43,7 +43,7 @@ impl Api {
     pub(in crate::daemon) async fn drive_wipe(&self, drive: String, how: DriveWipe) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        daemon.release_dropped();
+        daemon.release_dropped().await;
         let path = self.drive_path(&drive).await?;
         let shown = path.display().to_string();
         if let Some((group, slot, _)) = daemon.member_at(&path) {

@@ -197,7 +197,7 @@ impl Api {
     ) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        daemon.release_dropped();
+        daemon.release_dropped().await;
         let running = daemon.need_running(&group)?;
         let slot = match (how.slot, &how.old_drive) {
             (Some(slot), _) => Slot(slot),
