@@ -48,7 +48,7 @@ fn refused(path: &str, group: &str, why: &NoReturn) -> ApiError {
     let hint = match why {
         NoReturn::Taken(_) => format!("warpraid group show {group} lists the members"),
         _ => format!(
-            "to use the drive as a blank one: warpraid drive wipe {path}, then warpraid group replace {group}"
+            "to use the drive as a blank one: warpraid drive wipe {path}, then warpraid group replace {group} --slot N {path}"
         ),
     };
     ApiError::new(code, format!("{path} cannot come back to group {group}: {why}")).hint(hint)

@@ -126,10 +126,13 @@ pub(super) fn refused(name: &str, refusal: &Refusal, looked: &[Looked]) -> ApiEr
 }
 
 /// The one command that may start a group that was refused.
-pub(super) fn next_command(name: &str, refusal: Option<&Refusal>, looked: &[Looked]) -> String {
+pub(super) fn next_command(name: &str, uuid: Uuid, refusal: Option<&Refusal>, looked: &[Looked]) -> String {
     match refusal {
         Some(Refusal::Diverged { sides }) => keep_commands(name, sides, looked).join("   or   "),
-        // Never --force: that is for who has read the refusal, and knows that the missing drives do not come back.
+        // Only where nobody is missing who could come back: else --force is for who has read the refusal and knows better.
+        Some(Refusal::DirtyAndDegraded { missing, .. }) if missing.is_empty() => {
+            format!("warpraid group assemble {name} --force --yes --expect-uuid {uuid}")
+        }
         _ => format!("warpraid group assemble {name}"),
     }
 }

@@ -272,8 +272,9 @@ impl Keeper {
             serial: member.and_then(|member| member.serial.clone()),
             since_unix_s: Some(run.ended_unix_s.unwrap_or(run.started_unix_s)),
             why: format!(
-                "a scrub found {} places where data and redundancy do not fit{first}",
-                run.mismatches_left()
+                "a scrub found {} place{} where data and redundancy do not fit{first}",
+                run.mismatches_left(),
+                if run.mismatches_left() == 1 { "" } else { "s" }
             ),
             risk: "data may be wrong there, and after a drive failure it may be rebuilt wrong".into(),
             next: format!("warpraid group scrub {name}{more}"),

@@ -105,7 +105,7 @@ impl Daemon {
                 Some(hint) => format!("nothing of the group is served; {hint}"),
                 None => "nothing of the group is served".to_owned(),
             },
-            next: next_command(name, refusal, looked),
+            next: next_command(name, uuid, refusal, looked),
         };
         let epoch = ours.copy.epoch();
         let members = member_docs(ours, looked);

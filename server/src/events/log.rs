@@ -214,13 +214,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let events = Events::open(dir.path()).unwrap();
         let text = "x".repeat(1 << 20);
+        let size = |name: &str| fs::metadata(dir.path().join("events").join(name)).map_or(0, |it| it.len());
         for _ in 0..14 {
+            let before = (size(OLD), size(CURRENT));
             note(&events, &text);
-            // As slowly as real events come: not all in one write.
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            // As slowly as real events come: each in a write of its own, however long the disk takes.
+            while (size(OLD), size(CURRENT)) == before {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
         }
         events.stop();
-        let size = |name: &str| fs::metadata(dir.path().join("events").join(name)).unwrap().len();
         assert!(size(OLD) >= FILE_BYTES_MAX, "{}", size(OLD));
         assert!(size(CURRENT) + size(OLD) < 14 << 20, "the oldest are gone");
         let again = Events::open(dir.path()).unwrap();
