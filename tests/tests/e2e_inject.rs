@@ -3,30 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use warpraid_tests::daemon::{Export, PATIENCE};
-use warpraid_tests::{Daemon, Lab, Stamped, tool};
+use warpraid_tests::daemon::PATIENCE;
+use warpraid_tests::group::DRIVE_BYTES;
+use warpraid_tests::{Daemon, Lab, StampedGroup, tool};
 
-const DRIVE: u64 = 64 << 20;
+const DRIVE: u64 = DRIVE_BYTES;
 
-struct Group {
-    export: Export,
-    stamped: Stamped,
-    daemon: Daemon,
-    // Last: the folder goes when nothing is in it any more.
-    _lab: Lab,
-}
-
-fn group(name: &str, level: u32, width: usize, options: &[&str]) -> Group {
-    let lab = Lab::new(name);
-    let daemon = lab.daemon_with(&[options, &["--allow-faults"]].concat());
-    daemon.create("tank", level, &lab.drives("d", width, DRIVE));
-    daemon.wait("tank", "synced");
-    daemon.disk("tank/disk", "8M");
-    let export = daemon.expose("tank/disk");
-    let stamped = Stamped::new(1, export.size_bytes, 512);
-    stamped.fill(&export);
-    stamped.flush(&export);
-    Group { export, stamped, daemon, _lab: lab }
+fn group(name: &str, level: u32, width: usize, options: &[&str]) -> StampedGroup {
+    StampedGroup::new(name, level, width, "8M", &[options, &["--allow-faults"]].concat())
 }
 
 fn problem(daemon: &Daemon, code: &str) -> bool {
@@ -92,7 +76,7 @@ fn a_fault_is_shown_checked_cleared_and_never_outlives_the_daemon() {
 #[test]
 fn a_failing_drive_is_dropped_and_stays_failed_until_cleared() {
     let group = group("faultfail", 5, 4, &[]);
-    let Group { stamped, export, daemon, .. } = &group;
+    let StampedGroup { stamped, export, daemon, .. } = &group;
     let path = daemon.group("tank").text("members.1.drive");
     stamped.load_while(export, 2, || {
         stamped.wait_for_requests(100);
@@ -113,7 +97,7 @@ fn a_failing_drive_is_dropped_and_stays_failed_until_cleared() {
 #[test]
 fn m7_a_hanging_member_is_dropped_within_the_time_out_and_no_client_waits_longer() {
     let group = group("faulthang", 6, 5, &["--drive-timeout", "1s"]);
-    let Group { stamped, export, daemon, .. } = &group;
+    let StampedGroup { stamped, export, daemon, .. } = &group;
     let injected = stamped.load_while(export, 2, || {
         stamped.wait_for_requests(100);
         daemon.ok(&["fault", "inject", "tank:1", "hang"]);
@@ -134,7 +118,7 @@ fn m7_a_hanging_member_is_dropped_within_the_time_out_and_no_client_waits_longer
 #[test]
 fn bad_blocks_are_repaired_from_redundancy_and_flips_are_not_seen_by_luck() {
     let group = group("faultbad", 5, 4, &[]);
-    let Group { stamped, export, daemon, .. } = &group;
+    let StampedGroup { stamped, export, daemon, .. } = &group;
     let start = data_start(daemon);
     for slot in 0..4 {
         let range = format!("{}+16K", start + slot * (64 << 10));

@@ -1,48 +1,28 @@
 //! Members that come back, replacements, restarts in the middle of a rebuild: with the real daemon.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use warpraid_tests::StampedGroup;
 use warpraid_tests::check::assert_redundant;
-use warpraid_tests::daemon::{Export, PATIENCE};
+use warpraid_tests::daemon::PATIENCE;
+use warpraid_tests::group::DRIVE_BYTES;
 use warpraid_tests::tool::{self, text};
-use warpraid_tests::{Daemon, Lab, Stamped};
 
-const DRIVE: u64 = 64 << 20;
-
-struct Group {
-    export: Export,
-    stamped: Stamped,
-    daemon: Daemon,
-    drives: Vec<PathBuf>,
-    // Last: the folder goes when nothing is in it any more.
-    lab: Lab,
-}
+const DRIVE: u64 = DRIVE_BYTES;
 
 /// A synced, stamped group without a set intent bit.
-fn group(name: &str, level: u32, width: usize) -> Group {
-    let lab = Lab::new(name);
-    let drives = lab.drives("d", width, DRIVE);
-    let daemon = lab.daemon();
-    daemon.create("tank", level, &drives);
-    daemon.wait("tank", "synced");
-    daemon.disk("tank/disk", "24M");
-    let export = daemon.expose("tank/disk");
-    let stamped = Stamped::new(1, export.size_bytes, 512);
-    stamped.fill(&export);
-    stamped.flush(&export);
+fn group(name: &str, level: u32, width: usize) -> StampedGroup {
+    let group = StampedGroup::new(name, level, width, "24M", &[]);
     // Bits linger for some seconds.
     std::thread::sleep(Duration::from_secs(8));
-    Group { export, stamped, daemon, drives, lab }
+    group
 }
 
-impl Group {
-    fn check(&self) {
-        self.daemon.wait("tank", "healthy");
-        self.stamped.verify(&self.export);
-        self.stamped.flush(&self.export);
-        assert_redundant(&self.drives);
-    }
+fn check(group: &StampedGroup) {
+    group.daemon.wait("tank", "healthy");
+    group.stamped.verify(&group.export);
+    group.stamped.flush(&group.export);
+    assert_redundant(&group.drives);
 }
 
 /// The bytes that a verb says it copies.
@@ -55,7 +35,7 @@ fn promised(steps: &warpraid_tests::cli::Json) -> u64 {
 fn ot_04_a_member_that_comes_back_gets_only_what_changed() {
     for (level, width) in [(1, 2), (5, 4), (6, 5), (10, 4)] {
         let group = group(&format!("ot04-{level}"), level, width);
-        let Group { daemon, drives, stamped, export, .. } = &group;
+        let StampedGroup { daemon, drives, stamped, export, .. } = &group;
         let path = text(&drives[1]);
         daemon.run(&["group", "readd", "tank", path]).fails(3, &["already"]);
         daemon.fail(&drives[1]);
@@ -73,7 +53,7 @@ fn ot_04_a_member_that_comes_back_gets_only_what_changed() {
         let member_bytes = DRIVE * 3 / 4;
         assert!(promised(&dry) > 0 && promised(&dry) < member_bytes / 2, "RAID {level}: {dry:?}");
         assert!(promised(&back) < member_bytes / 2, "RAID {level}: {back:?}");
-        group.check();
+        check(&group);
     }
 }
 
@@ -94,7 +74,7 @@ fn a_member_that_was_away_while_the_daemon_started_comes_back_by_itself() {
     group.daemon.bring_up("tank", &group.drives);
     assert!(group.daemon.log().contains("member is back"), "{}", group.daemon.log());
     group.export = group.daemon.expose("tank/disk");
-    group.check();
+    check(&group);
     // One that the operator dropped waits for the operator.
     group.daemon.fail(&group.drives[2]);
     group.daemon.stop();
@@ -103,7 +83,7 @@ fn a_member_that_was_away_while_the_daemon_started_comes_back_by_itself() {
     assert_eq!(group.daemon.member_states("tank")[2], "stale");
     group.daemon.ok(&["group", "readd", "tank", text(&group.drives[2])]);
     group.export = group.daemon.expose("tank/disk");
-    group.check();
+    check(&group);
 }
 
 /// A newcomer cut a member's file while the daemon was down and made it long again after a start: the member came back by
@@ -171,7 +151,7 @@ fn a_drive_whose_place_is_taken_or_that_was_set_back_does_not_come_back() {
     daemon.replace("tank", 1, &spare);
     daemon.run(&["group", "readd", "tank", text(&group.drives[1])]).fails(4, &["another drive"]);
     group.drives[1] = spare;
-    group.check();
+    check(&group);
 }
 
 /// RAID 6, both spares in one pass, foreground load going on.
@@ -179,7 +159,7 @@ fn a_drive_whose_place_is_taken_or_that_was_set_back_does_not_come_back() {
 fn raid_6_rebuilds_two_members_under_load() {
     let mut group = group("two", 6, 6);
     let spares = group.lab.drives("spare", 2, DRIVE);
-    let Group { daemon, drives, stamped, export, .. } = &group;
+    let StampedGroup { daemon, drives, stamped, export, .. } = &group;
     stamped.load_while(export, 3, || {
         stamped.wait_for_requests(100);
         daemon.fail(&drives[1]);
@@ -195,7 +175,7 @@ fn raid_6_rebuilds_two_members_under_load() {
     });
     group.drives[1].clone_from(&spares[0]);
     group.drives[4].clone_from(&spares[1]);
-    group.check();
+    check(&group);
     group.daemon.fail(&group.drives[0]);
     group.daemon.fail(&group.drives[2]);
     group.stamped.verify(&group.export);
@@ -206,7 +186,7 @@ fn raid_6_rebuilds_two_members_under_load() {
 fn ot_03_a_rebuild_never_dies_or_stalls() {
     let mut group = group("ot03", 6, 6);
     let spare = group.lab.drive("spare", DRIVE);
-    let Group { daemon, drives, stamped, export, .. } = &group;
+    let StampedGroup { daemon, drives, stamped, export, .. } = &group;
     daemon.fail(&drives[1]);
     stamped.load_while(export, 32, || {
         daemon.replace("tank", 1, &spare);
@@ -220,6 +200,6 @@ fn ot_03_a_rebuild_never_dies_or_stalls() {
     let back = group.drives[0].clone();
     group.drives[1] = spare;
     group.daemon.ok(&["group", "readd", "tank", text(&back)]);
-    group.check();
+    check(&group);
     group.daemon.assert_alive();
 }

@@ -2,45 +2,23 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stamps::load::Op;
 use stamps::members::Place;
 use warpraid_tests::bad_sectors::BadSectors;
 use warpraid_tests::check::assert_redundant;
-use warpraid_tests::daemon::{Export, PATIENCE};
+use warpraid_tests::daemon::PATIENCE;
 use warpraid_tests::drives::overwrite;
-use warpraid_tests::{Answer, Daemon, Json, Lab, Stamped, tool};
+use warpraid_tests::group::{DRIVE_BYTES, fill};
+use warpraid_tests::{Answer, Daemon, Json, Lab, StampedGroup, tool};
 
-const DRIVE: u64 = 64 << 20;
+const DRIVE: u64 = DRIVE_BYTES;
+const SIZE: &str = "24M";
 const CHUNK: u64 = 64 << 10;
 
-struct Group {
-    stamped: Stamped,
-    export: Export,
-    daemon: Daemon,
-    drives: Vec<PathBuf>,
-    _lab: Lab,
-}
-
-/// A synced and stamped group.
-fn group(name: &str, level: u32, width: usize) -> Group {
-    let lab = Lab::new(name);
-    let drives = lab.drives("d", width, DRIVE);
-    let daemon = lab.daemon();
-    let (stamped, export) = fill(&daemon, level, &drives);
-    Group { stamped, export, daemon, drives, _lab: lab }
-}
-
-fn fill(daemon: &Daemon, level: u32, drives: &[PathBuf]) -> (Stamped, Export) {
-    daemon.create("tank", level, drives);
-    daemon.wait("tank", "synced");
-    daemon.disk("tank/disk", "24M");
-    let export = daemon.expose("tank/disk");
-    let stamped = Stamped::new(1, export.size_bytes, 512);
-    stamped.fill(&export);
-    stamped.flush(&export);
-    (stamped, export)
+fn group(name: &str, level: u32, width: usize) -> StampedGroup {
+    StampedGroup::new(name, level, width, SIZE, &[])
 }
 
 /// Where group data begins on a drive.
@@ -72,7 +50,7 @@ fn problems(daemon: &Daemon) -> Vec<String> {
 #[test]
 fn raid6_names_the_wrong_member_and_repairs_only_it() {
     let group = group("scrub6", 6, 5);
-    let Group { daemon, drives, stamped, export, .. } = &group;
+    let StampedGroup { daemon, drives, stamped, export, .. } = &group;
     let clean = daemon.run(&["group", "scrub", "tank", "--wait"]);
     assert_eq!(clean.exit, 0, "{clean}");
     assert_eq!(clean.data().number("last.skipped_stripes"), 0);
@@ -106,7 +84,7 @@ fn raid6_names_the_wrong_member_and_repairs_only_it() {
 fn raid1_5_and_10_report_and_repair_nothing_until_the_data_is_declared_right() {
     for (level, width) in [(1, 2), (5, 4), (10, 4)] {
         let group = group(&format!("scrub{level}"), level, width);
-        let Group { daemon, drives, .. } = &group;
+        let StampedGroup { daemon, drives, .. } = &group;
         let at = data_at(&drives[1]) + 7 * CHUNK;
         flip(&drives[1], at);
         let wrong = std::fs::read(&drives[1]).unwrap();
@@ -129,7 +107,7 @@ fn raid1_5_and_10_report_and_repair_nothing_until_the_data_is_declared_right() {
 #[test]
 fn a_group_short_of_a_member_is_not_scrubbed_unless_told() {
     let group = group("scrubdeg", 6, 5);
-    let Group { daemon, drives, .. } = &group;
+    let StampedGroup { daemon, drives, .. } = &group;
     daemon.fail(&drives[2]);
     daemon.run(&["group", "scrub", "tank"]).fails(3, &["tank", "--even-degraded"]);
     daemon.run(&["group", "scrub", "tank", "--pause"]).fails(2, &["tank"]);
@@ -215,7 +193,7 @@ fn ot_02_a_rebuild_over_unreadable_sectors_loses_exactly_those_and_a_rewrite_bri
     let mut drives = lab.drives("d", 4, DRIVE);
     drives[1] = bad.path().to_owned();
     let mut daemon = lab.daemon();
-    let (stamped, mut export) = fill(&daemon, 5, &drives);
+    let (stamped, mut export) = fill(&daemon, 5, &drives, SIZE);
     let start = daemon.ok(&["disk", "show", "tank/disk"]).number("start_bytes");
     daemon.fail(&drives[0]);
     let first_stripe = start / (3 * CHUNK);
@@ -276,7 +254,7 @@ fn ot_02_raid6_is_rebuilt_whole_and_the_unreadable_sectors_are_rewritten() {
     let mut drives = lab.drives("d", 5, DRIVE);
     drives[1] = bad.path().to_owned();
     let daemon = lab.daemon();
-    let (stamped, export) = fill(&daemon, 6, &drives);
+    let (stamped, export) = fill(&daemon, 6, &drives, SIZE);
     daemon.fail(&drives[0]);
     let first = data_at(bad.backing());
     bad.spoil(&[5, 6, 70].map(|stripe| first + stripe * CHUNK + 512..first + stripe * CHUNK + 1024));

@@ -3,30 +3,11 @@
 use std::time::Instant;
 
 use warpraid_tests::cli::Json;
-use warpraid_tests::daemon::{Export, PATIENCE};
-use warpraid_tests::{Daemon, Lab, Stamped, tool};
+use warpraid_tests::daemon::PATIENCE;
+use warpraid_tests::{Daemon, StampedGroup, tool};
 
-const DRIVE: u64 = 64 << 20;
-
-struct Group {
-    export: Export,
-    stamped: Stamped,
-    daemon: Daemon,
-    // Last: the folder goes when nothing is in it any more.
-    _lab: Lab,
-}
-
-fn group(name: &str, level: u32, width: usize, options: &[&str]) -> Group {
-    let lab = Lab::new(name);
-    let daemon = lab.daemon_with(&[options, &["--allow-faults"]].concat());
-    daemon.create("tank", level, &lab.drives("d", width, DRIVE));
-    daemon.wait("tank", "synced");
-    daemon.disk("tank/disk", "16M");
-    let export = daemon.expose("tank/disk");
-    let stamped = Stamped::new(1, export.size_bytes, 512);
-    stamped.fill(&export);
-    stamped.flush(&export);
-    Group { export, stamped, daemon, _lab: lab }
+fn group(name: &str, level: u32, width: usize, options: &[&str]) -> StampedGroup {
+    StampedGroup::new(name, level, width, "16M", &[options, &["--allow-faults"]].concat())
 }
 
 /// What the daemon knows of how fast a member answers.
@@ -49,7 +30,7 @@ fn slow_down(daemon: &Daemon, slot: usize) {
 
 fn sits_out_and_returns(level: u32, width: usize) {
     let group = group(&format!("slow{level}"), level, width, &[]);
-    let Group { stamped, export, daemon, .. } = &group;
+    let StampedGroup { stamped, export, daemon, .. } = &group;
     slow_down(daemon, 1);
     stamped.load_while(export, 2, || {
         let since = Instant::now();
@@ -89,7 +70,7 @@ fn a_slow_half_of_a_mirror_sits_out_and_returns() {
 #[test]
 fn a_slow_member_of_a_degraded_raid5_is_reported_and_read() {
     let group = group("slowdegr", 5, 4, &[]);
-    let Group { stamped, export, daemon, .. } = &group;
+    let StampedGroup { stamped, export, daemon, .. } = &group;
     let path = daemon.group("tank").text("members.3.drive");
     daemon.fail(path.as_ref());
     slow_down(daemon, 1);
@@ -106,7 +87,7 @@ fn a_slow_member_of_a_degraded_raid5_is_reported_and_read() {
 fn an_error_budget_drops_a_member_only_if_the_group_can_lose_another() {
     for (level, width, is_dropped) in [(6, 5, true), (5, 4, false)] {
         let group = group(&format!("budget{level}"), level, width, &["--error-budget", "4"]);
-        let Group { stamped, export, daemon, .. } = &group;
+        let StampedGroup { stamped, export, daemon, .. } = &group;
         tool::wait_until("it is watched", PATIENCE, || latency(daemon, 1).is_some());
         let start = daemon.ok(&["examine", &daemon.group("tank").text("members.1.drive")]);
         let range = format!("{}+2M", start.number("superblock.data_offset_bytes"));

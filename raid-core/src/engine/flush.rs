@@ -1,13 +1,11 @@
 //! Flush: every write acknowledged before it, on whichever lane, is durable when it completes (promise P1); and the end
 //! of a group's service.
 
-use smallvec::SmallVec;
-
 use super::Group;
 use super::intent::SlotErrors;
+use super::lane::LaneView;
 use super::write::{ATTEMPTS_MAX, GAVE_UP};
 use crate::ports::{Drive, Env, IoError, IoKind};
-use crate::units::Slot;
 
 impl<E: Env> Group<E> {
     /// Makes every write acknowledged before this call durable. A member that cannot flush is dropped, because it may
@@ -19,22 +17,7 @@ impl<E: Env> Group<E> {
         for _ in 0..ATTEMPTS_MAX {
             let entered = self.enter();
             let (version, epoch) = (entered.version(), entered.view().epoch);
-            let mut errors = SlotErrors::new();
-            let mut commands = SmallVec::<[_; 16]>::new();
-            let members: SmallVec<[Slot; 16]> =
-                entered.slots().filter(|&slot| !entered.is_missing(slot)).collect();
-            for slot in members {
-                match entered.drive(slot) {
-                    Ok((drive, _)) => commands.push((slot, drive.flush())),
-                    Err(error) => errors.push((slot, error)),
-                }
-            }
-            for (slot, command) in commands {
-                if let Err(error) = command.await {
-                    self.count_error(slot);
-                    errors.push((slot, error));
-                }
-            }
+            let errors = self.flush_members(&entered).await;
             drop(entered);
             let is_done = errors.is_empty();
             if !is_done {
@@ -62,5 +45,24 @@ impl<E: Env> Group<E> {
         self.0.shared.stop().await;
         self.flush().await?;
         self.clear_intents(0).await
+    }
+
+    /// Flushes every member of a view that is there, all at once; the members that failed.
+    pub(super) async fn flush_members(&self, lane: &LaneView<E>) -> SlotErrors {
+        let mut errors = SlotErrors::new();
+        let mut commands = Vec::new();
+        for slot in lane.slots().filter(|&slot| !lane.is_missing(slot)) {
+            match lane.drive(slot) {
+                Ok((drive, _)) => commands.push((slot, drive.flush())),
+                Err(error) => errors.push((slot, error)),
+            }
+        }
+        for (slot, command) in commands {
+            if let Err(error) = command.await {
+                self.count_error(slot);
+                errors.push((slot, error));
+            }
+        }
+        errors
     }
 }

@@ -18,7 +18,7 @@ use super::intent::{IntentTicket, Intents, Phase, SlotErrors};
 use super::lane::LaneView;
 use super::shared::is_offline;
 use crate::membership::{self, GroupMeta, Mark};
-use crate::ports::{Clock, Drive, Env, IoError, IoKind};
+use crate::ports::{Clock, Env, IoError, IoKind};
 use crate::units::Slot;
 use crate::view::{Epoch, View};
 
@@ -93,24 +93,6 @@ impl<E: Env> Group<E> {
         let errors = self.store_mark(&lane, Mark::Quiet).await;
         intents.end_quieting(Phase::Quiet);
         (epoch, errors)
-    }
-
-    async fn flush_members(&self, lane: &LaneView<E>) -> SlotErrors {
-        let mut errors = SlotErrors::new();
-        let mut commands = Vec::new();
-        for slot in lane.slots().filter(|&slot| !lane.is_missing(slot)) {
-            match lane.drive(slot) {
-                Ok((drive, _)) => commands.push((slot, drive.flush())),
-                Err(error) => errors.push((slot, error)),
-            }
-        }
-        for (slot, command) in commands {
-            if let Err(error) = command.await {
-                self.count_error(slot);
-                errors.push((slot, error));
-            }
-        }
-        errors
     }
 
     /// Tells the members that all of them have taken the newest epoch, if no other mark has done so (promise P3).
