@@ -47,6 +47,14 @@ fn problems(daemon: &Daemon) -> Vec<String> {
     daemon.group("tank").list("problems").iter().map(|problem| problem.text("code")).collect()
 }
 
+/// Codes of all problems but those of one member: that behind nbdkit and FUSE really is slower and sicker than the others,
+/// and may be called so.
+fn problems_but_of(daemon: &Daemon, slot: u64) -> Vec<String> {
+    let of_others = |problem: &Json| problem.at("slot").0.as_u64() != Some(slot);
+    let problems = daemon.group("tank").list("problems").into_iter().filter(of_others);
+    problems.map(|problem| problem.text("code")).collect()
+}
+
 #[test]
 fn raid6_names_the_wrong_member_and_repairs_only_it() {
     let group = group("scrub6", 6, 5);
@@ -225,10 +233,7 @@ fn ot_02_a_rebuild_over_unreadable_sectors_loses_exactly_those_and_a_rewrite_bri
         assert_eq!(failing, expected, "round {round}: exactly those blocks");
         let listed: Vec<Range<u64>> = expected.iter().map(|&at| at..at + 4096).collect();
         tool::wait_until("they are listed by disk offset", PATIENCE, || lost(&daemon) == listed);
-        let told = problems(&daemon);
-        assert_eq!(told.first().map(String::as_str), Some("group.badblocks"), "{told:?}");
-        // The drive that cannot read may have spent half its error budget.
-        assert!(told[1..].iter().all(|code| code == "member.sick"), "{told:?}");
+        assert_eq!(problems_but_of(&daemon, 1), ["group.badblocks"]);
         assert_eq!(daemon.run(&["health"]).exit, 2);
         if round == 0 {
             daemon.stop();
@@ -240,8 +245,7 @@ fn ot_02_a_rebuild_over_unreadable_sectors_loses_exactly_those_and_a_rewrite_bri
     stamped.run(&export, expected.iter().map(|&at| Op::Write { at, bytes: 4096, fua: false })).unwrap();
     stamped.verify(&export);
     tool::wait_until("nothing is lost any more", PATIENCE, || lost(&daemon).is_empty());
-    let told = problems(&daemon);
-    assert!(told.iter().all(|code| code == "member.sick"), "{told:?}");
+    assert_eq!(problems_but_of(&daemon, 1), [""; 0]);
     let scrubbed = daemon.run(&["group", "scrub", "tank", "--wait"]);
     assert_eq!(scrubbed.exit, 0, "{scrubbed}");
     assert_eq!(bad.unreadable(), 0, "every sector was rewritten");
@@ -266,7 +270,7 @@ fn ot_02_raid6_is_rebuilt_whole_and_the_unreadable_sectors_are_rewritten() {
     assert_eq!(daemon.member_states("tank"), ["in_sync"; 5]);
     stamped.verify(&export);
     assert!(lost(&daemon).is_empty());
-    assert_eq!(daemon.run(&["health"]).exit, 0);
+    assert_eq!(problems_but_of(&daemon, 1), [""; 0]);
     drives[1] = bad.backing().to_owned();
     assert_redundant(&drives);
 }
