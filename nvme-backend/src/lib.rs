@@ -22,8 +22,8 @@ mod timers;
 
 pub use arena::{Arena, ArenaConfig};
 pub use drive::{
-    DeviceListing, DriveKind, Errnos, Fault, FaultKind, Histogram, Identity, LaneDrive, OpenDrive, OpenError,
-    OpenOptions, Smart, Times, list_block_devices, read_smart,
+    DeviceListing, DriveKind, Errnos, Fault, FaultKind, Identity, LaneDrive, OpenDrive, OpenError,
+    OpenOptions, Smart, list_block_devices, read_smart,
 };
 pub use lane::{Lane, LaneConfig, StartError, block_on_lane, start_lane, try_block_on_lane};
 pub use remote::{Job, Remote};

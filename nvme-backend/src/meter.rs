@@ -6,13 +6,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use raid_core::units::u64_of;
+use raid_core::units::{u64_of, usize_of, usize_of_u32};
 
 /// Buckets of latency: bucket `i` counts operations of up to [`bucket_ns`]`(i)`, the last one all that took longer.
 pub const BUCKETS: usize = 22;
 
 /// Upper end of the first bucket is 2 to this, in nanoseconds: 8 us.
 const FIRST_BUCKET_LOG2: u32 = 13;
+
+/// What is counted in: quarters of the powers of two from 2^10 to 2^37 ns (137 s), the last one open. A median is right
+/// to 12 %, and whole powers of two are left for who wants [`BUCKETS`].
+const QUARTERS: usize = 27 * 4;
+const FIRST_QUARTER_LOG2: u32 = 10;
 
 /// Upper end of a bucket in nanoseconds, 8192 ns and doubling; `None` for the last one.
 #[must_use]
@@ -21,20 +26,40 @@ pub fn bucket_ns(bucket: usize) -> Option<u64> {
     (bucket + 1 < BUCKETS).then_some(1 << log2)
 }
 
-/// The bucket of an operation that took this long.
-fn bucket_of(ns: u64) -> usize {
-    let above = ns.saturating_sub(1) >> FIRST_BUCKET_LOG2;
-    let bits = usize::try_from(u64::BITS - above.leading_zeros()).unwrap_or(BUCKETS);
-    bits.min(BUCKETS - 1)
+/// The quarter of an operation that took this long; its upper end belongs to it.
+fn quarter_of(ns: u64) -> usize {
+    let ns = ns.saturating_sub(1).max(1 << FIRST_QUARTER_LOG2);
+    let log2 = ns.ilog2();
+    let quarter = (ns >> (log2 - 2)) & 3;
+    usize_of(u64::from(log2 - FIRST_QUARTER_LOG2) * 4 + quarter).min(QUARTERS - 1)
+}
+
+/// Half way through a quarter, in nanoseconds.
+fn middle_ns(quarter: usize) -> u64 {
+    let unit = 1_u64 << (quarter / 4 + 8);
+    u64_of(4 + quarter % 4) * unit + unit / 2
+}
+
+/// The bucket a quarter is a part of.
+fn bucket_of(quarter: usize) -> usize {
+    let octave = quarter / 4;
+    (octave + 1).saturating_sub(usize_of_u32(FIRST_BUCKET_LOG2 - FIRST_QUARTER_LOG2)).min(BUCKETS - 1)
 }
 
 /// Counters of one kind of operation on one lane.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct Meter {
     bytes: AtomicU64,
     errors: AtomicU64,
     time_ns: AtomicU64,
-    buckets: [AtomicU64; BUCKETS],
+    quarters: [AtomicU64; QUARTERS],
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        let none = || AtomicU64::new(0);
+        Self { bytes: none(), errors: none(), time_ns: none(), quarters: core::array::from_fn(|_| none()) }
+    }
 }
 
 /// The only writer's way to add.
@@ -45,7 +70,7 @@ fn add(counter: &AtomicU64, n: u64) {
 impl Meter {
     /// Counts an operation. Only the meter's lane may call this.
     pub fn record(&self, ns: u64, bytes: u64, is_ok: bool) {
-        add(&self.buckets[bucket_of(ns)], 1);
+        add(&self.quarters[quarter_of(ns)], 1);
         add(&self.time_ns, ns);
         if is_ok {
             add(&self.bytes, bytes);
@@ -56,7 +81,7 @@ impl Meter {
 }
 
 /// Sums of meters.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metered {
     /// Operations that ended, failed ones too.
     pub operations: u64,
@@ -68,6 +93,20 @@ pub struct Metered {
     pub time_ns: u64,
     /// Operations by latency, see [`bucket_ns`]; each counted in its own bucket only.
     pub buckets: [u64; BUCKETS],
+    quarters: [u64; QUARTERS],
+}
+
+impl Default for Metered {
+    fn default() -> Self {
+        Self {
+            operations: 0,
+            bytes: 0,
+            errors: 0,
+            time_ns: 0,
+            buckets: [0; BUCKETS],
+            quarters: [0; QUARTERS],
+        }
+    }
 }
 
 impl Metered {
@@ -77,11 +116,27 @@ impl Metered {
         self.bytes = self.bytes.wrapping_add(load(&meter.bytes));
         self.errors = self.errors.wrapping_add(load(&meter.errors));
         self.time_ns = self.time_ns.wrapping_add(load(&meter.time_ns));
-        for (sum, bucket) in self.buckets.iter_mut().zip(&meter.buckets) {
-            let n = load(bucket);
+        for (quarter, (sum, counter)) in self.quarters.iter_mut().zip(&meter.quarters).enumerate() {
+            let n = load(counter);
             *sum += n;
+            self.buckets[bucket_of(quarter)] += n;
             self.operations += n;
         }
+    }
+
+    /// How many operations ended since `earlier` was summed of the same meters, and the median of what they took in
+    /// nanoseconds, right to 12 %; `None` if there were none.
+    #[must_use]
+    pub fn median_since(&self, earlier: &Self) -> Option<(u64, u64)> {
+        let new: Vec<u64> =
+            self.quarters.iter().zip(&earlier.quarters).map(|(now, then)| now.wrapping_sub(*then)).collect();
+        let operations: u64 = new.iter().sum();
+        let mut seen = 0;
+        let middle = new.iter().position(|&n| {
+            seen += n;
+            operations > 0 && seen >= operations.div_ceil(2)
+        })?;
+        Some((operations, middle_ns(middle)))
     }
 }
 
@@ -152,11 +207,40 @@ mod tests {
     fn every_latency_is_in_the_bucket_that_says_so() {
         for ns in (0..64).flat_map(|log2| [(1u64 << log2) - 1, 1 << log2, (1 << log2) + 1]).chain([u64::MAX])
         {
-            let bucket = bucket_of(ns);
+            let bucket = bucket_of(quarter_of(ns));
             assert!(bucket_ns(bucket).is_none_or(|end| ns <= end), "{ns} in {bucket}");
             assert!(bucket == 0 || bucket_ns(bucket - 1).is_some_and(|end| ns > end), "{ns} in {bucket}");
         }
         assert_eq!((bucket_ns(0), bucket_ns(BUCKETS - 1)), (Some(8192), None));
+    }
+
+    #[test]
+    fn quarters_ascend_and_their_middles_lie_in_them() {
+        for quarter in 0..QUARTERS {
+            assert_eq!(quarter_of(middle_ns(quarter)), quarter);
+        }
+        assert_eq!((quarter_of(0), quarter_of(u64::MAX)), (0, QUARTERS - 1));
+        let mut last = 0;
+        for ns in (0..200_000_000).step_by(977) {
+            assert!(quarter_of(ns) >= last);
+            last = quarter_of(ns);
+            assert!(ns <= 1024 || middle_ns(last).abs_diff(ns) * 8 <= ns + 8, "{ns} {}", middle_ns(last));
+        }
+    }
+
+    #[test]
+    fn a_median_is_of_what_came_since() {
+        let lane = LaneMeters::default();
+        let read = || sum([&lane].into_iter(), IoOp::Read);
+        assert_eq!(read().median_since(&read()), None);
+        (0..100).for_each(|_| lane.of(IoOp::Read).record(1_000_000, 1, true));
+        let before = read();
+        for ns in [50_000, 60_000, 70_000] {
+            lane.of(IoOp::Read).record(ns, 1, true);
+        }
+        let (operations, ns) = read().median_since(&before).unwrap();
+        assert!(operations == 3 && ns.abs_diff(60_000) * 8 <= 60_000, "{operations} {ns}");
+        assert_eq!(read().median_since(&read()), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{lease_filled, lease_one, on_lane, pattern, read_all};
+use nvme_backend::meter::IoOp;
 use nvme_backend::{Fault, FaultKind, Lane, LaneDrive, OpenDrive, OpenOptions};
 use raid_core::ports::{Drive, Durability, IoError, IoKind, Pool, one_seg};
 use raid_core::units::{BlockSize, DriveOffset};
@@ -139,6 +140,42 @@ fn a_slow_drive_takes_the_delay_and_the_factor() {
         assert_eq!(read(&lane, &drive, 8192, 4096).await.unwrap(), pattern(3, 4096));
         assert_eq!(lane.arena().bytes_out(Pool::Request), 0);
     });
+}
+
+/// A batch is awaited one by one: the time of the others must not be that of the slowest, or a sound member beside a slow one
+/// looks slow, too.
+#[test]
+fn a_command_counts_what_it_took_and_not_when_somebody_asks() {
+    const DELAY_NS: u64 = 2_000_000_000;
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [slow, sound] = folders.each_ref().map(|folder| file(folder, 30_000));
+    on_lane(async |lane| {
+        let (on_slow, on_sound) = (slow.on_lane(&lane), sound.on_lane(&lane));
+        let delay = FaultKind::Slow { delay_ns: DELAY_NS, factor: 1 };
+        slow.set_faults(vec![Fault::new(delay, None, None).unwrap()]);
+        let seg = || one_seg(lease_filled(&lane, 4096, 1));
+        let writes =
+            [&on_slow, &on_sound].map(|drive| drive.write(DriveOffset(0), seg(), Durability::Cached));
+        let flush = on_sound.flush();
+        for write in writes {
+            write.await.unwrap();
+        }
+        flush.await.unwrap();
+        let reads = [&on_slow, &on_sound].map(|drive| drive.read(DriveOffset(0), lease_one(&lane, 4096)));
+        for read in reads {
+            read.await.result.unwrap();
+        }
+    });
+    for op in [IoOp::Read, IoOp::Write, IoOp::Flush] {
+        let counted = sound.metered(op);
+        assert_eq!((counted.operations, counted.errors), (1, 0), "{op:?}");
+        assert!(counted.time_ns < DELAY_NS / 2, "{op:?}: {}", counted.time_ns);
+    }
+    for op in [IoOp::Read, IoOp::Write] {
+        let counted = slow.metered(op);
+        assert_eq!((counted.operations, counted.bytes), (1, 4096), "{op:?}");
+        assert!(counted.time_ns >= DELAY_NS, "{op:?}: {}", counted.time_ns);
+    }
 }
 
 #[test]

@@ -23,9 +23,9 @@ use raid_core::ports::{Done, Durability, IoError, IoKind};
 use raid_core::units::{u64_of, usize_of};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::times::Timed;
 use super::{LaneDrive, Shared};
 use crate::lane::Lane;
+use crate::meter::IoOp;
 use crate::ring::{self, Finished, OpFuture, Owner, Payload};
 
 /// What a drive does wrong.
@@ -389,7 +389,8 @@ fn run(
 
 /// A read of a drive that has faults.
 pub(super) fn read(drive: &LaneDrive, at: u64, into: Leases) -> Boxed<Done<Leases>> {
-    let verdict = Verdict::of(drive.shared(), Command::Read, &(at..at + leases_len(&into)));
+    let bytes = leases_len(&into);
+    let verdict = Verdict::of(drive.shared(), Command::Read, &(at..at + bytes));
     let block_bytes = u64::from(drive.shared().block_size.bytes());
     let running = run(drive, verdict, Payload::Leases(into), move |drive, payload| {
         let reading = drive.sound_read(at, leases_of(payload), false);
@@ -401,9 +402,7 @@ pub(super) fn read(drive: &LaneDrive, at: u64, into: Leases) -> Boxed<Done<Lease
     let (drive, began_ns) = (drive.clone(), drive.lane().now_ns());
     Box::pin(async move {
         let ((result, payload), verdict) = running.await;
-        if result.is_ok() {
-            drive.note(Timed::Read, drive.lane().now_ns().saturating_sub(began_ns));
-        }
+        drive.record(IoOp::Read, drive.lane().now_ns().saturating_sub(began_ns), bytes, result.is_ok());
         let mut buf = payload.map(leases_of);
         if let (Ok(()), Some(leases)) = (&result, &mut buf) {
             verdict.flips.iter().for_each(|(fault, seed)| fault.flip(at, block_bytes, *seed, leases));
@@ -414,7 +413,8 @@ pub(super) fn read(drive: &LaneDrive, at: u64, into: Leases) -> Boxed<Done<Lease
 
 /// A write to a drive that has faults.
 pub(super) fn write(drive: &LaneDrive, at: u64, from: Segs, how: Durability) -> Boxed<Result<(), IoError>> {
-    let verdict = Verdict::of(drive.shared(), Command::Write, &(at..at + segs_len(&from)));
+    let bytes = segs_len(&from);
+    let verdict = Verdict::of(drive.shared(), Command::Write, &(at..at + bytes));
     let running = run(drive, verdict, Payload::Segs(from), move |drive, payload| {
         let writing = drive.sound_write(at, segs_of(payload), how, false);
         Box::pin(async move { (writing.await, None) })
@@ -422,9 +422,7 @@ pub(super) fn write(drive: &LaneDrive, at: u64, from: Segs, how: Durability) -> 
     let (drive, began_ns) = (drive.clone(), drive.lane().now_ns());
     Box::pin(async move {
         let result = running.await.0.0;
-        if result.is_ok() {
-            drive.note(Timed::Write, drive.lane().now_ns().saturating_sub(began_ns));
-        }
+        drive.record(IoOp::Write, drive.lane().now_ns().saturating_sub(began_ns), bytes, result.is_ok());
         result
     })
 }

@@ -17,7 +17,6 @@ use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Durability, IoError, IoKind};
 
 use super::errno::of_errno;
-use super::times::{LaneTimes, Timed};
 use super::{Medium, Shared};
 use crate::lane::Lane;
 use crate::meter::{IoOp, LaneMeters};
@@ -32,7 +31,6 @@ pub(crate) struct FileLane {
     pub(super) shared: Arc<Shared>,
     fd: RawFd,
     meters: Arc<LaneMeters>,
-    times: Arc<LaneTimes>,
 }
 
 impl Owner for FileLane {
@@ -57,18 +55,21 @@ impl Owner for FileLane {
     }
 
     fn ended(&self, payload: &Payload, result: i32, took_ns: u64) {
-        match payload {
-            Payload::Leases(_) if result >= 0 => self.times.note(Timed::Read, took_ns),
-            Payload::Segs(_) if result >= 0 => self.times.note(Timed::Write, took_ns),
-            _ => {}
-        }
+        let (op, bytes) = match payload {
+            Payload::Leases(leases) => (IoOp::Read, leases_len(leases)),
+            Payload::Segs(segs) => (IoOp::Write, segs_len(segs)),
+            Payload::Flush => (IoOp::Flush, 0),
+            _ => return,
+        };
+        let is_ok = u64::try_from(result).is_ok_and(|done| done == bytes);
+        self.record(op, took_ns, bytes, is_ok);
     }
 }
 
-/// The owner of an operation whose time a fault counts.
-struct Untimed(Rc<FileLane>);
+/// The owner of an operation that a fault counts.
+struct Unmetered(Rc<FileLane>);
 
-impl Owner for Untimed {
+impl Owner for Unmetered {
     fn fd(&self) -> RawFd {
         self.0.fd
     }
@@ -96,27 +97,21 @@ impl FileLane {
     pub(super) fn new(lane: &Lane, shared: &Arc<Shared>, fd: RawFd) -> Rc<Self> {
         let meters = Arc::new(LaneMeters::default());
         shared.meters.lock().push(Arc::clone(&meters));
-        let times = Arc::new(LaneTimes::default());
-        shared.times.lock().push(Arc::clone(&times));
-        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters, times })
+        Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters })
     }
 
     /// Counts an operation that ended.
-    fn record(&self, op: IoOp, began_ns: u64, bytes: u64, is_ok: bool) {
-        self.meters.of(op).record(self.lane.round_ns().saturating_sub(began_ns), bytes, is_ok);
+    pub(super) fn record(&self, op: IoOp, took_ns: u64, bytes: u64, is_ok: bool) {
+        self.meters.of(op).record(took_ns, bytes, is_ok);
     }
 
     pub(super) fn lane(&self) -> &Lane {
         &self.lane
     }
 
-    pub(super) fn times(&self) -> &LaneTimes {
-        &self.times
-    }
-
-    /// Itself as the owner of an operation that counts in its times, or of one that does not.
-    fn timed(self: &Rc<Self>, is_timed: bool) -> Rc<dyn Owner> {
-        if is_timed { self.owner() } else { Rc::new(Untimed(Rc::clone(self))) }
+    /// Itself as the owner of an operation that is counted when it ends, or of one that is not.
+    fn metered(self: &Rc<Self>, is_metered: bool) -> Rc<dyn Owner> {
+        if is_metered { self.owner() } else { Rc::new(Unmetered(Rc::clone(self))) }
     }
 
     fn owner(self: &Rc<Self>) -> Rc<dyn Owner> {
@@ -127,23 +122,28 @@ impl FileLane {
         self.lane.round_ns().saturating_add(self.shared.timeout_ns)
     }
 
-    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_timed: bool) -> FileRead {
+    pub(super) fn read(self: &Rc<Self>, at: u64, into: Leases, is_metered: bool) -> FileRead {
         let expect = leases_len(&into);
-        let op = ring::read(&self.lane, self.timed(is_timed), at, into, self.deadline_ns());
-        FileRead { drive: Rc::clone(self), op, expect, began_ns: self.lane.round_ns() }
+        let op = ring::read(&self.lane, self.metered(is_metered), at, into, self.deadline_ns());
+        FileRead { drive: Rc::clone(self), op, expect }
     }
 
-    pub(super) fn write(self: &Rc<Self>, at: u64, from: Segs, how: Durability, is_timed: bool) -> FileWrite {
+    pub(super) fn write(
+        self: &Rc<Self>,
+        at: u64,
+        from: Segs,
+        how: Durability,
+        is_metered: bool,
+    ) -> FileWrite {
         let expect = segs_len(&from);
         let fua = how == Durability::Fua;
-        let op = ring::write(&self.lane, self.timed(is_timed), at, from, fua, self.deadline_ns());
-        let began_ns = self.lane.round_ns();
-        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false, began_ns }
+        let op = ring::write(&self.lane, self.metered(is_metered), at, from, fua, self.deadline_ns());
+        FileWrite { drive: Rc::clone(self), op, at, how, expect, continued: false }
     }
 
     pub(super) fn flush(self: &Rc<Self>) -> FileFlush {
         let op = ring::flush(&self.lane, self.owner(), self.deadline_ns());
-        FileFlush { drive: Rc::clone(self), op, began_ns: self.lane.round_ns() }
+        FileFlush { drive: Rc::clone(self), op }
     }
 
     fn failed(&self, errno: i32, doing: &'static str) -> IoError {
@@ -163,7 +163,8 @@ impl FileLane {
         self.lane.spawn(async move {
             let (began_ns, bytes) = (drive.lane.round_ns(), range.end - range.start);
             let result = drive.zero_all(range, unmap, first).await;
-            drive.record(IoOp::Zero, began_ns, bytes, result.is_ok());
+            let took_ns = drive.lane.round_ns().saturating_sub(began_ns);
+            drive.record(IoOp::Zero, took_ns, bytes, result.is_ok());
             tell.set(result);
         });
         FileZero { told }
@@ -242,7 +243,6 @@ pub(crate) struct FileRead {
     drive: Rc<FileLane>,
     op: OpFuture,
     expect: u64,
-    began_ns: u64,
 }
 
 impl Future for FileRead {
@@ -251,7 +251,6 @@ impl Future for FileRead {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done<Leases>> {
         let (result, leases) = match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => {
-                self.drive.record(IoOp::Read, self.began_ns, 0, false);
                 let error = IoError::new(IoKind::TimedOut, TIMED_OUT);
                 return Poll::Ready(Done { result: Err(error), buf: None });
             }
@@ -263,7 +262,6 @@ impl Future for FileRead {
             Ok(_) => Err(IoError::new(IoKind::ShortRead, "read: fewer bytes than asked for")),
             Err(_) => Err(self.drive.failed(-result, "read")),
         };
-        self.drive.record(IoOp::Read, self.began_ns, self.expect, result.is_ok());
         Poll::Ready(Done { result, buf: Some(leases) })
     }
 }
@@ -277,7 +275,6 @@ pub(crate) struct FileWrite {
     expect: u64,
     /// A short write to a file was continued once.
     continued: bool,
-    began_ns: u64,
 }
 
 /// What is left of `segs` after their first `skip` bytes.
@@ -300,14 +297,6 @@ impl Future for FileWrite {
     type Output = Result<(), IoError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(self.as_mut().poll_written(cx));
-        self.drive.record(IoOp::Write, self.began_ns, self.expect, result.is_ok());
-        Poll::Ready(result)
-    }
-}
-
-impl FileWrite {
-    fn poll_written(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), IoError>> {
         loop {
             let (result, segs) = match ready!(Pin::new(&mut self.op).poll(cx)) {
                 Finished::TimedOut => {
@@ -330,9 +319,8 @@ impl FileWrite {
             }
             // A regular file may stop short at a limit or a signal; the rest then says why.
             let (at, how) = (self.at + wrote, self.how);
-            let next = self.drive.write(at, rest(&segs, wrote), how, false);
-            let began_ns = self.began_ns;
-            *self = FileWrite { continued: true, began_ns, ..next };
+            let next = self.drive.write(at, rest(&segs, wrote), how, true);
+            *self = FileWrite { continued: true, ..next };
         }
     }
 }
@@ -341,20 +329,17 @@ impl FileWrite {
 pub(crate) struct FileFlush {
     drive: Rc<FileLane>,
     op: OpFuture,
-    began_ns: u64,
 }
 
 impl Future for FileFlush {
     type Output = Result<(), IoError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match ready!(Pin::new(&mut self.op).poll(cx)) {
+        Poll::Ready(match ready!(Pin::new(&mut self.op).poll(cx)) {
             Finished::TimedOut => Err(IoError::new(IoKind::TimedOut, TIMED_OUT)),
             Finished::Done(result, _) if result < 0 => Err(self.drive.failed(-result, "flush")),
             Finished::Done(..) => Ok(()),
-        };
-        self.drive.record(IoOp::Flush, self.began_ns, 0, result.is_ok());
-        Poll::Ready(result)
+        })
     }
 }
 

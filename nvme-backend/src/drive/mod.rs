@@ -12,7 +12,6 @@ mod identity;
 mod ioctl;
 mod memory;
 mod open;
-mod times;
 
 use std::future::{Future, Ready, ready};
 use std::ops::Range;
@@ -25,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Drive, Durability, IoError, IoKind};
 use raid_core::units::{BlockSize, DriveOffset};
@@ -34,14 +33,12 @@ use crate::lane::Lane;
 use crate::meter::{self, IoOp, LaneMeters, Metered};
 use file::{FileFlush, FileLane, FileRead, FileWrite, FileZero};
 use memory::Ram;
-use times::{LaneTimes, Timed};
 
 pub use errnos::Errnos;
 pub use fault::{Fault, FaultKind};
 pub use identity::{DeviceListing, DriveKind, Identity, list_block_devices};
 pub use ioctl::{Smart, read_smart};
 pub use open::{OpenError, OpenOptions};
-pub use times::{Histogram, Times};
 
 /// Where the bytes of a drive are.
 enum Medium {
@@ -66,8 +63,6 @@ struct Shared {
     read_only: bool,
     /// Commands that nobody waits for any more but the kernel still works on.
     quarantined: AtomicUsize,
-    /// What each lane that ever had a handle counts.
-    times: Mutex<Vec<Arc<LaneTimes>>>,
     /// Whether `faults` has any: all a command of a sound drive looks at.
     is_faulty: AtomicBool,
     /// What it does wrong on purpose.
@@ -122,7 +117,6 @@ impl OpenDrive {
             timeout_ns: OpenOptions::default().timeout_ns,
             read_only: false,
             quarantined: AtomicUsize::new(0),
-            times: Mutex::default(),
             is_faulty: AtomicBool::new(false),
             faults: RwLock::default(),
             no_punch: AtomicBool::new(false),
@@ -234,14 +228,6 @@ impl OpenDrive {
         matches!(self.0.medium, Medium::File { is_direct: true, .. })
     }
 
-    /// How long it has taken to answer since it was opened. Drives in memory answer at once and count nothing.
-    #[must_use]
-    pub fn times(&self) -> Times {
-        let mut sum = Times::default();
-        self.0.times.lock().iter().for_each(|lane| sum.add(lane));
-        sum
-    }
-
     /// What the drive does wrong from now on, for all its handles; none: nothing. Commands that a fault holds already are
     /// let go by [`Fault::end`] only.
     pub fn set_faults(&self, faults: Vec<Arc<Fault>>) {
@@ -323,9 +309,9 @@ impl LaneDrive {
     }
 
     /// Counts a command that a fault had its hands in.
-    fn note(&self, timed: Timed, ns: u64) {
+    fn record(&self, op: IoOp, took_ns: u64, bytes: u64, is_ok: bool) {
         if let Handle::File(file) = &self.0 {
-            file.times().note(timed, ns);
+            file.record(op, took_ns, bytes, is_ok);
         }
     }
 
@@ -333,10 +319,10 @@ impl LaneDrive {
         self.shared().is_faulty.load(Ordering::Relaxed)
     }
 
-    /// A read that was checked, of a drive without faults; `is_timed`: counted in the drive's times.
-    fn sound_read(&self, at: u64, mut into: Leases, is_timed: bool) -> Either<Done<Leases>, FileRead> {
+    /// A read that was checked, of a drive without faults; `is_metered`: counted when it ends.
+    fn sound_read(&self, at: u64, mut into: Leases, is_metered: bool) -> Either<Done<Leases>, FileRead> {
         match &self.0 {
-            Handle::File(file) => return Either::Ring(file.read(at, into, is_timed)),
+            Handle::File(file) => return Either::Ring(file.read(at, into, is_metered)),
             Handle::Ram(memory) => {
                 let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                 ram.read(at, &mut into);
@@ -352,10 +338,10 @@ impl LaneDrive {
         at: u64,
         from: Segs,
         how: Durability,
-        is_timed: bool,
+        is_metered: bool,
     ) -> Either<Result<(), IoError>, FileWrite> {
         match &self.0 {
-            Handle::File(file) => return Either::Ring(file.write(at, from, how, is_timed)),
+            Handle::File(file) => return Either::Ring(file.write(at, from, how, is_metered)),
             Handle::Ram(memory) => {
                 let Medium::Ram(ram) = &memory.shared.medium else { unreachable!("its handle is Ram") };
                 ram.write(at, &from);

@@ -254,7 +254,6 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Shared, OpenErro
         timeout_ns: options.timeout_ns,
         read_only: options.read_only,
         quarantined: AtomicUsize::new(0),
-        times: parking_lot::Mutex::default(),
         is_faulty: AtomicBool::new(false),
         faults: parking_lot::RwLock::default(),
         no_punch: AtomicBool::new(false),

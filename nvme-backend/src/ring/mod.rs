@@ -61,8 +61,8 @@ pub(crate) trait Owner {
     fn cancels_late(&self) -> bool {
         true
     }
-    /// An operation that somebody waits for ended `took_ns` after it was queued: when its completion was reaped, which may
-    /// be long before its future is polled.
+    /// An operation that somebody waits for ended `took_ns` after it was queued: when its completion was reaped or its
+    /// deadline passed, which may be long before its future is polled (a batch is awaited one by one).
     fn ended(&self, _payload: &Payload, _result: i32, _took_ns: u64) {}
     /// An operation became an orphan: nobody waits for it, but the kernel still works on it.
     fn orphaned(&self) {}
@@ -72,6 +72,8 @@ pub(crate) trait Owner {
 
 /// The buffers of an operation.
 pub(crate) enum Payload {
+    /// None, and it is a flush.
+    Flush,
     None,
     Leases(Leases),
     Segs(Segs),
@@ -450,6 +452,7 @@ impl Ring {
                     slot.state = State::Late;
                     wakers.extend(slot.waker.take());
                     if let Some(owner) = &slot.owner {
+                        owner.ended(&slot.payload, -libc::ETIMEDOUT, now_ns.saturating_sub(slot.began_ns));
                         owner.orphaned();
                     }
                 }

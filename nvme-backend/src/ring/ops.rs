@@ -135,7 +135,7 @@ pub(crate) fn write_zeroes(
 pub(crate) fn flush(lane: &Lane, owner: Rc<dyn Owner>, deadline_ns: u64) -> OpFuture {
     // SAFETY: the entry holds no address.
     unsafe {
-        lane.ring().start(lane, owner, Payload::None, deadline_ns, |_, fd| {
+        lane.ring().start(lane, owner, Payload::Flush, deadline_ns, |_, fd| {
             opcode::Fsync::new(fd).flags(io_uring::types::FsyncFlags::DATASYNC).build()
         })
     }

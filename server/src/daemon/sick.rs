@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvme_backend::{Histogram, Times};
+use nvme_backend::meter::{IoOp, Metered};
 use parking_lot::Mutex;
 use raid_core::ports::{Drive as _, DriveKey, Env as _, IoKind, Pool};
 use raid_core::units::{DriveOffset, Slot, Uuid};
@@ -66,7 +66,8 @@ struct Medians {
 /// What the daemon knows of one member.
 struct Watch {
     key: DriveKey,
-    taken: VecDeque<Times>,
+    /// Reads and writes of the drive as they were counted, a window apart.
+    taken: VecDeque<[Metered; 2]>,
     medians: Medians,
     others: Medians,
     slow_windows: u8,
@@ -94,13 +95,13 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, times: Times) {
-        let median = |pick: fn(&Times) -> &Histogram| {
-            let new = pick(&times).since(pick(self.taken.front()?));
-            new.median_ns().filter(|_| new.samples() >= SAMPLES_MIN)
+    fn take(&mut self, counted: [Metered; 2]) {
+        let median = |of: usize| {
+            let (operations, ns) = counted[of].median_since(&self.taken.front()?[of])?;
+            (operations >= SAMPLES_MIN).then_some(ns)
         };
-        self.medians = Medians { read_ns: median(|it| &it.reads), write_ns: median(|it| &it.writes) };
-        self.taken.push_back(times);
+        self.medians = Medians { read_ns: median(0), write_ns: median(1) };
+        self.taken.push_back(counted);
         if self.taken.len() > SPAN {
             self.taken.pop_front();
         }
@@ -269,7 +270,7 @@ impl Daemon {
             if watch.key != key {
                 *watch = Watch::new(key);
             }
-            watch.take(drive.times());
+            watch.take([drive.metered(IoOp::Read), drive.metered(IoOp::Write)]);
             watch.count_errors(status.slots[slot.index()].errors);
             judged.push((slot, (watch.medians, watch.is_slow)));
         }
