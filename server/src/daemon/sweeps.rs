@@ -33,15 +33,17 @@ fn pace_of(geometry: &Geometry) -> Arc<Pace> {
     Arc::new(pace)
 }
 
-/// The pace of a slot's rebuild: that of its job, which is made if nobody has yet.
-fn pace_for(group: &Running, slot: Slot) -> Arc<Pace> {
-    let known = {
-        let jobs = group.jobs.lock();
-        let is_of = |job: &&Arc<Job>| job.operation == Operation::Rebuild && job.slot == Some(slot);
-        jobs.iter().find(is_of).cloned()
-    };
-    let job = known.unwrap_or_else(|| Daemon::begin(group, Operation::Rebuild, Some(slot)));
-    Arc::clone(&job.pace)
+/// The job of a slot's rebuild: one, whoever needs it first, the rebuild under way that takes a new member along or the verb
+/// that put it in.
+fn rebuild_job(group: &Running, slot: Slot) -> Arc<Job> {
+    let mut jobs = group.jobs.lock();
+    let is_of = |job: &&Arc<Job>| job.operation == Operation::Rebuild && job.slot == Some(slot);
+    if let Some(known) = jobs.iter().find(is_of) {
+        return Arc::clone(known);
+    }
+    let job = Job::new(Operation::Rebuild, Some(slot), pace_of(group.shared.geometry()));
+    jobs.push(Arc::clone(&job));
+    job
 }
 
 /// Resync, then the record that nothing is in doubt any more.
@@ -64,8 +66,7 @@ impl Daemon {
         let (daemon, watched) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move { daemon.keep_house(watched).await });
         tokio::spawn(Arc::clone(self).keep_scrubs(Arc::clone(group)));
-        let jobs =
-            rebuilding.into_iter().map(|slot| Self::begin(group, Operation::Rebuild, Some(slot))).collect();
+        let jobs = rebuilding.into_iter().map(|slot| rebuild_job(group, slot)).collect();
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move {
             daemon.rebuild_all(&group, jobs).await;
@@ -125,8 +126,8 @@ impl Daemon {
         }
     }
 
-    fn begin(group: &Running, operation: Operation, slot: Option<Slot>) -> Arc<Job> {
-        let job = Job::new(operation, slot, pace_of(group.shared.geometry()));
+    fn begin(group: &Running, operation: Operation) -> Arc<Job> {
+        let job = Job::new(operation, None, pace_of(group.shared.geometry()));
         group.jobs.lock().push(Arc::clone(&job));
         job
     }
@@ -138,7 +139,6 @@ impl Daemon {
     /// Rebuilds every member that is to be rebuilt, in as few passes as it takes, and ends these jobs; says in the log how
     /// each went. Members that join meanwhile are taken along: whoever comes second has nothing left to do.
     pub(super) async fn rebuild_all(&self, group: &Arc<Running>, jobs: Vec<Arc<Job>>) {
-        let _turn = group.rebuild_turn.lock().await;
         let (uuid, watched) = (group.uuid, Arc::clone(group));
         let name = group.name();
         let note = |code, slot: Slot, message: String| {
@@ -147,9 +147,12 @@ impl Daemon {
         for slot in jobs.iter().filter_map(|job| job.slot) {
             note(EventCode::RebuildStarted, slot, format!("group {name}: rebuild of slot {slot} started"));
         }
+        let _turn = group.rebuild_turn.lock().await;
         let result = on_lane(&group.home, move |state| async move {
             match state.group(uuid) {
-                Some(group) => group.rebuild_pending(|slot| pace_for(&watched, slot)).await,
+                Some(group) => {
+                    group.rebuild_pending(|slot| Arc::clone(&rebuild_job(&watched, slot).pace)).await
+                }
                 None => Vec::new(),
             }
         });
@@ -180,7 +183,7 @@ impl Daemon {
     async fn resync(&self, group: &Arc<Running>) {
         let unsynced = group.persistent().is_some_and(|meta| meta.marks().unsynced);
         let operation = if unsynced { Operation::InitialSync } else { Operation::Resync };
-        let job = Self::begin(group, operation, None);
+        let job = Self::begin(group, operation);
         let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
         let name = group.name();
         let event = |code, message: String| NewEvent::new(code, message).group(name);
@@ -212,7 +215,7 @@ impl Daemon {
 
     /// Rebuilds a slot in the background, then whatever is still in doubt.
     pub(super) fn start_rebuild(self: &Arc<Self>, group: &Arc<Running>, slot: Slot) {
-        let job = Self::begin(group, Operation::Rebuild, Some(slot));
+        let job = rebuild_job(group, slot);
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move {
             daemon.rebuild_all(&group, vec![job]).await;
