@@ -2,13 +2,11 @@
 //! resync, the next start brings nobody into sync who holds a stale block (SAFETY M6, S3, S4). The engine runs over drives
 //! that carry its metadata.
 
-mod membership_world;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use membership_world::{Image, TestEnv, World, forced, waited};
+use crate::world::{Image, TestEnv, World, forced, waited};
 use raid_core::engine::{Group, GroupConfig, IntentConfig, Pace, ScrubMode, Shared};
 use raid_core::format::bitmap::IntentMap;
 use raid_core::geometry::Level;
@@ -291,7 +289,7 @@ fn who_does_not_qualify_is_told_why() {
     let replaced = group.clone();
     world.run(|env| async move {
         let (view, meta) = (replaced.shared().view(), Arc::clone(replaced.shared().meta()));
-        let drives = membership_world::handles(&env, &view);
+        let drives = crate::world::handles(&env, &view);
         let (key, drive) = (DriveKey(3), env.drive(DriveKey(3)).unwrap());
         let new = raid_core::membership::prepare_member(&env, &meta, &view, Slot(1), (key, &drive), &drives);
         replaced.add_member(Slot(1), new.await.unwrap()).await.unwrap();
@@ -394,7 +392,7 @@ fn a_restart_at_10_50_and_95_percent_loses_at_most_one_percent() {
             let epoch = running.shared().view().epoch;
             running.fail(epoch, Slot(1), IoKind::Gone).await.unwrap();
             let (view, meta) = (running.shared().view(), Arc::clone(running.shared().meta()));
-            let handles = membership_world::handles(&env, &view);
+            let handles = crate::world::handles(&env, &view);
             let (key, drive) = (DriveKey(3), env.drive(DriveKey(3)).unwrap());
             let new =
                 raid_core::membership::prepare_member(&env, &meta, &view, Slot(1), (key, &drive), &handles);
