@@ -16,6 +16,7 @@ use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
 use super::regions::Regions;
+use super::successor::Successors;
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
@@ -168,6 +169,7 @@ pub struct Shared {
     pub(super) regions: Regions,
     pub(super) bad: BadBlocks,
     pub(super) avoided: Avoided,
+    pub(super) successors: Successors,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
     /// Per slot, whether its rebuilding member came back and lacks only what intent bits cover.
@@ -226,6 +228,7 @@ impl Shared {
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
             avoided: Avoided::new(members),
+            successors: Successors::new(members),
             intents: config
                 .intents
                 .filter(|_| geometry.level() != Level::Raid0)

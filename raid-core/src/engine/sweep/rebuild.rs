@@ -28,7 +28,7 @@ pub(super) type Targets = SmallVec<[Slot; 2]>;
 
 /// How one window of the targets is made.
 #[derive(PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// Read these columns and solve for those; the targets' own are among them.
     Solve(Roles, SmallVec<[Role; 2]>),
     /// Copy from this member.
@@ -38,7 +38,7 @@ enum Way {
 }
 
 impl Way {
-    fn leases(&self) -> usize {
+    pub(super) fn leases(&self) -> usize {
         match self {
             Self::Solve(read, solve) => read.len() + solve.len(),
             Self::Copy(_) => 1,
@@ -260,7 +260,7 @@ impl<E: Env> Group<E> {
         Ok(())
     }
 
-    fn copy_want(&self, window: &Window, from: Slot, lease: usize) -> Want {
+    pub(super) fn copy_want(&self, window: &Window, from: Slot, lease: usize) -> Want {
         Want {
             slot: from,
             stripe: window.stripe,
@@ -271,7 +271,7 @@ impl<E: Env> Group<E> {
     }
 
     /// The targets' columns, computed from what was read.
-    async fn rebuilt(
+    pub(super) async fn rebuilt(
         &self,
         slots: &Targets,
         todo: &[Window],
@@ -308,7 +308,7 @@ impl<E: Env> Group<E> {
     }
 }
 
-fn lease_sizes(todo: &[Window], ways: &[Way]) -> Vec<u32> {
+pub(super) fn lease_sizes(todo: &[Window], ways: &[Way]) -> Vec<u32> {
     let sizes = todo.iter().zip(ways).flat_map(|(window, way)| {
         core::iter::repeat_n(window.columns.end - window.columns.start, way.leases())
     });
