@@ -62,6 +62,13 @@ impl Shared {
         Some(member_of(successor, MemberState::Rebuilding))
     }
 
+    /// How many bytes of a member in sync its successor has been given; none without one.
+    #[must_use]
+    pub fn successor_bytes(&self, slot: Slot) -> Option<u64> {
+        let view = self.view();
+        view.member(slot).successor.as_ref().map(|_| self.cursor(slot).min(self.geometry().member_bytes()))
+    }
+
     fn is_in_step(&self, slot: Slot) -> bool {
         self.successors.error(slot).is_none() && self.bad.list(slot).is_empty()
     }
