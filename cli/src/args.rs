@@ -455,6 +455,9 @@ pub(crate) enum GroupVerb {
         old: Option<String>,
         /// The new drive: path or serial
         new_drive: String,
+        /// Drop a member that still serves at once, and rebuild; without this it serves until the new drive is filled
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         writes: Writes,
     },

@@ -3,7 +3,7 @@
 use core::fmt::Write;
 use std::time::{Duration, Instant};
 
-use server::control::model::{ActionDoc, GroupDoc, GroupListDoc, PlanDoc, WaitDoc};
+use server::control::model::{ActionDoc, GroupDoc, GroupListDoc, MemberDoc, PlanDoc, WaitDoc};
 use server::control::request::{
     GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
     GroupWait, Init, WaitFor,
@@ -59,12 +59,13 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
                 GroupUndelete { group: group.clone(), drives: paths(drives)?, dry_run: writes.dry_run };
             output.document(&client.change(Op::GroupUndelete, &[], &what)?, done)
         }
-        GroupVerb::Replace { group, slot, old, new_drive, writes } => {
+        GroupVerb::Replace { group, slot, old, new_drive, now, writes } => {
             names::group_ref(group)?;
             let how = GroupReplace {
                 slot: *slot,
                 old_drive: old.as_deref().map(units::drive).transpose()?,
                 new_drive: units::drive(new_drive)?,
+                now: *now,
                 dry_run: writes.dry_run,
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
@@ -268,6 +269,12 @@ fn list(groups: &GroupListDoc) -> String {
     table(&rows)
 }
 
+/// What there is to say of a member beside its state.
+fn remark(member: &MemberDoc) -> String {
+    let successor = member.successor.as_ref().map(|drive| format!("serves until {drive} has replaced it"));
+    member.why.iter().cloned().chain(successor).collect::<Vec<_>>().join("; ")
+}
+
 /// One group, member by member.
 fn show(group: &GroupDoc) -> String {
     let chunk = if group.chunk_bytes == 0 { "-".into() } else { human(u64::from(group.chunk_bytes)) };
@@ -321,7 +328,7 @@ fn show(group: &GroupDoc) -> String {
             or_dash(member.serial.as_ref()),
             member.size_bytes.map_or("-".into(), human),
             errors.to_string(),
-            member.why.clone().unwrap_or_default(),
+            remark(member),
         ]
     }));
     let _ = write!(text, "\n{}", table(&rows));

@@ -105,7 +105,7 @@ fn what_is_typed_is_what_is_asked_for() {
     );
     assert_eq!(
         asked("group replace tank --slot 3 S1"),
-        "group replace tank GroupReplace { slot: Some(3), old_drive: None, new_drive: \"S1\", dry_run: false }"
+        "group replace tank GroupReplace { slot: Some(3), old_drive: None, new_drive: \"S1\", now: false, dry_run: false }"
     );
     assert_eq!(
         asked("group wait tank --for synced --timeout 90s"),

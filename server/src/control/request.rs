@@ -140,6 +140,9 @@ pub struct GroupReplace {
     pub old_drive: Option<String>,
     /// Path or serial of the new drive.
     pub new_drive: String,
+    /// Drop a member that still serves at once, and rebuild, instead of filling the new drive while it serves.
+    #[serde(default)]
+    pub now: bool,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

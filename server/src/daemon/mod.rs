@@ -7,7 +7,8 @@
 //! | `drives`, `look` | drives by name, and what lies on them |
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `refused` | why a start was refused, and what one came to, in words |
-//! | `groups` | create, assemble, stop, delete, undelete, replace |
+//! | `groups` | create, assemble, stop, delete, undelete |
+//! | `replace` | a new drive for a slot: rebuilt, or filled while the old one serves |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd` | a dropped member comes back |
@@ -44,6 +45,7 @@ mod metrics;
 mod notes;
 mod readd;
 mod refused;
+mod replace;
 mod running;
 mod samples;
 mod scrub;

@@ -82,7 +82,7 @@ impl Api {
 
     pub(in crate::daemon) fn wait_is_over(group: &Running, what: WaitFor) -> bool {
         let view = group.shared.view();
-        let rebuilt = view.is_complete();
+        let rebuilt = view.is_complete() && group.fillings.lock().is_empty();
         match what {
             WaitFor::Rebuilt => rebuilt,
             WaitFor::Synced => group.is_synced(),
@@ -215,7 +215,7 @@ impl Api {
                 ));
             }
         };
-        let steps = daemon.replace_member(&running, slot, &how.new_drive, how.dry_run).await?;
+        let steps = daemon.replace(&running, slot, &how.new_drive, how.now, how.dry_run).await?;
         let mut action = ActionDoc::new("group replace", running.name(), how.dry_run, steps);
         action.groups.push(running.doc());
         Ok(action.into())
