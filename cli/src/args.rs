@@ -387,6 +387,9 @@ pub(crate) enum GroupVerb {
         /// How it gets its redundancy
         #[arg(long, value_enum, default_value_t = InitArg::Sync)]
         init: InitArg,
+        /// One of the drives, read only where no other copy can be; RAID 1 and 10
+        #[arg(long, value_name = "DRIVE")]
+        write_mostly: Vec<String>,
         #[command(flatten)]
         writes: Writes,
     },

@@ -24,8 +24,8 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
         GroupVerb::Plan { shape } => {
             output.document(&client.change(Op::GroupPlan, &[], &planned(shape)?)?, plan)
         }
-        GroupVerb::Create { name, shape, init, writes } => {
-            create(name, shape, *init, *writes, client, output)
+        GroupVerb::Create { name, shape, init, write_mostly, writes } => {
+            create(name, shape, (*init, write_mostly), *writes, client, output)
         }
         GroupVerb::List => output.document(&client.look(Op::Groups, &[], &())?, list),
         GroupVerb::Show { group } => {
@@ -99,7 +99,7 @@ fn planned(shape: &Shape) -> Result<GroupPlan, ApiError> {
 fn create(
     name: &str,
     shape: &Shape,
-    init: InitArg,
+    (init, write_mostly): (InitArg, &[String]),
     writes: Writes,
     client: &Client,
     output: &Output,
@@ -118,8 +118,16 @@ fn create(
         InitArg::Zero => Init::Zero,
     };
     let GroupPlan { level, chunk_bytes, drives } = shape;
-    let what =
-        GroupCreate { name: name.to_owned(), level, chunk_bytes, drives, init, yes, dry_run: writes.dry_run };
+    let what = GroupCreate {
+        name: name.to_owned(),
+        level,
+        chunk_bytes,
+        drives,
+        init,
+        write_mostly: paths(write_mostly)?,
+        yes,
+        dry_run: writes.dry_run,
+    };
     output.document(&client.change(Op::GroupCreate, &[], &what)?, done)
 }
 
@@ -272,7 +280,8 @@ fn list(groups: &GroupListDoc) -> String {
 /// What there is to say of a member beside its state.
 fn remark(member: &MemberDoc) -> String {
     let successor = member.successor.as_ref().map(|drive| format!("serves until {drive} has replaced it"));
-    member.why.iter().cloned().chain(successor).collect::<Vec<_>>().join("; ")
+    let write_mostly = member.write_mostly.then(|| "write-mostly".to_owned());
+    member.why.iter().cloned().chain(successor).chain(write_mostly).collect::<Vec<_>>().join("; ")
 }
 
 /// One group, member by member.

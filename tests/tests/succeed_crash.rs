@@ -312,3 +312,32 @@ fn a_long_copy_does_not_make_its_drive_a_stranger() {
     assert_eq!(plan.slots[1].record.device_uuid, new);
     assert!(plan.is_in_sync(SLOT));
 }
+
+/// The bytes of md's superblock that tell a successor from a member, and what they are when it is one.
+#[test]
+fn its_superblock_is_that_of_mds_replacement_until_it_is_a_member() {
+    let (world, _, group, successor) = world_of(Level::Raid6, 4, 99);
+    let number = usize::from(successor.dev_number);
+    let superblock = |drive: usize| {
+        let bytes = world.drive(drive).peek(4096..8192);
+        assert!(raid_core::format::superblock::Superblock::decode(&bytes).is_ok(), "its checksum is right");
+        bytes
+    };
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    // Bitmap, recovery offset, replacement, and our claim; nothing recovered; the role of slot 1, as md has it.
+    let before = superblock(4);
+    assert_eq!(word(&before, 8), 0x1000_0000 | 1 | 2 | 16);
+    assert_eq!(before[152..160], [0; 8]);
+    assert_eq!(word(&before, 160), u32::from(successor.dev_number));
+    assert_eq!(before[256 + 2 * number..258 + 2 * number], [1, 0]);
+    // The members' own say nothing of it: that number is nobody's.
+    assert_eq!(world.drive(1).peek(4096..8192)[256 + 2 * number..258 + 2 * number], [0xff, 0xff]);
+    let ended = world.run(|_| async move { group.succeed(SLOT, successor, &Pace::default()).await });
+    assert!(matches!(ended, Ok(Succession::Done { .. })), "{ended:?}");
+    for drive in [0, 2, 3, 4] {
+        let after = superblock(drive);
+        assert_eq!(word(&after, 8), 0x1000_0000 | 1);
+        assert_eq!(after[256 + 2 * number..258 + 2 * number], [1, 0], "drive {drive}");
+        assert_eq!(after[258..260], [0xfe, 0xff], "drive {drive}: the old number is faulty");
+    }
+}

@@ -134,6 +134,7 @@ impl<E: Env> Group<E> {
             let geometry = shared.geometry();
             let changed = next.members.iter().zip(&before.members).any(|(a, b)| a.state != b.state);
             if !changed {
+                shared.recall_write_mostly();
                 shared.mark_settled(before.version);
                 return;
             }

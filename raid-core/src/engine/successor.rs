@@ -211,7 +211,8 @@ impl<E: Env> Group<E> {
     /// nowhere yet. In memory only.
     ///
     /// # Errors
-    /// [`IoKind::Invalid`] if the slot's member is not in sync or has a successor already.
+    /// [`IoKind::Invalid`] if the slot's member is not in sync or has a successor already; [`IoKind::BeyondTolerance`] in a
+    /// group that is offline.
     pub(super) async fn attach(&self, slot: Slot, successor: Successor) -> Result<(), IoKind> {
         let shared = &self.0.shared;
         {
@@ -220,6 +221,9 @@ impl<E: Env> Group<E> {
             let mut member = view.member(slot).clone();
             if !member.is_in_sync() || member.successor.is_some() {
                 return Err(IoKind::Invalid);
+            }
+            if shared.is_offline() {
+                return Err(IoKind::BeyondTolerance);
             }
             shared.successors.forget(slot);
             shared.set_cursor(slot, 0);

@@ -44,6 +44,8 @@ pub struct CreateRequest<'a> {
     /// Whether drives that carry md arrays, tombstones or damaged members may be overwritten. Members of a group of ours
     /// never are.
     pub overwrite: bool,
+    /// Slots that are read only where no other copy can be (mirrors).
+    pub write_mostly: &'a [Slot],
 }
 
 /// Why nothing was created.
@@ -233,7 +235,12 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
     let (plan, new) = (request.plan, request.new);
     let epoch = next_epoch(env, Epoch::default());
     let slots: Vec<Slot> = (0..plan.geometry.members()).map(Slot).collect();
-    let superblocks: Vec<Superblock> = slots.iter().map(|slot| plan.superblock(new, *slot)).collect();
+    let superblock = |slot: &Slot| {
+        let mut superblock = plan.superblock(new, *slot);
+        superblock.set_write_mostly(request.write_mostly.contains(slot));
+        superblock
+    };
+    let superblocks: Vec<Superblock> = slots.iter().map(superblock).collect();
     let is_striped = !plan.geometry.level().is_redundant();
     let identity = Identity {
         group: new.group,

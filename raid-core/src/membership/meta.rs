@@ -150,6 +150,14 @@ impl Persistent {
         record.state == SlotState::Rebuilding && record.by_intents
     }
 
+    /// Whether the member of a slot is marked write-mostly.
+    #[must_use]
+    pub fn is_write_mostly(&self, slot: Slot) -> bool {
+        let state = self.state.lock();
+        let on_drive = state.on_drive.get(&state.slots[slot.index()].device_uuid);
+        on_drive.is_some_and(|on_drive| on_drive.superblock.is_write_mostly())
+    }
+
     pub(super) fn witness(&self) -> Witness {
         let state = self.state.lock();
         Witness {

@@ -29,7 +29,9 @@ pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, 
 pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
 pub use meta::{Identity, Persistent};
 pub use observe::{BitmapImage, Observation, Observed, Ours, observe};
-pub use publish::{Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark};
+pub use publish::{
+    Mark, next_epoch, publish, store_bad_blocks, store_cursor, store_mark, store_write_mostly,
+};
 pub use readd::{NoReturn, distrust, prepare_return};
 pub use refusal::{LeftOut, Lost, Refusal};
 pub use succeed::{forget_prepared, prepare_successor, slot_succeeded};

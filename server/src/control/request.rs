@@ -45,6 +45,9 @@ pub struct GroupCreate {
     /// How it gets its redundancy.
     #[serde(default)]
     pub init: Init,
+    /// Those of the drives that are read only where no other copy can be (RAID 1 and 10).
+    #[serde(default)]
+    pub write_mostly: Vec<String>,
     /// The word that shows it is meant; needed unless `dry_run`.
     #[serde(default)]
     pub yes: bool,

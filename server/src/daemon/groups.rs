@@ -64,6 +64,8 @@ pub(super) struct NewGroupWish<'a> {
     pub(super) name: &'a str,
     pub(super) level: Level,
     pub(super) init: Init,
+    /// Slots that are read only where no other copy can be.
+    pub(super) write_mostly: Vec<Slot>,
 }
 
 fn host_name() -> String {
@@ -224,10 +226,17 @@ impl Daemon {
         let keys = taken.keys();
         let paths: Vec<PathBuf> = taken.drives.iter().map(|(path, _, _)| path.clone()).collect();
         let (plan, name, lane_keys) = (taken.plan, wish.name.to_owned(), keys.clone());
+        let write_mostly = wish.write_mostly.clone();
         let created = on_lane(&self.lanes[0], move |state| async move {
             let drives: Vec<_> =
                 lane_keys.iter().map(|key| state.env().drive(*key).expect("in the registry")).collect();
-            let request = CreateRequest { plan: &plan, new: &new, name: &name, overwrite: true };
+            let request = CreateRequest {
+                plan: &plan,
+                new: &new,
+                name: &name,
+                overwrite: true,
+                write_mostly: &write_mostly,
+            };
             create(state.env(), &request, &drives).await
         })
         .await;

@@ -20,6 +20,7 @@
 //! | `notes`, `metrics` | what becomes an event, what is counted |
 //! | `faults` | drives that fail on purpose |
 //! | `sick` | members that are slow or fail too often |
+//! | `write_mostly` | members that are read only where no other copy can be |
 //! | `spares` | drives that wait for a member to be lost |
 //! | `samples` | what the charts are made of |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
@@ -59,6 +60,7 @@ mod sweeps;
 mod unstarted;
 mod verbs;
 mod words;
+mod write_mostly;
 
 use std::collections::BTreeMap;
 use std::path::Path;

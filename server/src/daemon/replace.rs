@@ -72,6 +72,11 @@ fn way_of(group: &Running, slot: Slot, now: bool) -> Result<Way, ApiError> {
         let last = view.members.len() - 1;
         return Err(slot_invalid(format!("group {name} has slots 0 to {last}, no slot {slot}")));
     }
+    if group.shared.is_offline() {
+        let message = format!("group {name} is offline: a blank drive cannot bring it back");
+        return Err(ApiError::new(ErrorCode::GroupOffline, message)
+            .hint("bring the missing members back: warpraid status names them"));
+    }
     let member = view.member(slot);
     if !member.is_missing() {
         let drive = group.places.lock()[slot.index()].path.clone().unwrap_or_default();
@@ -89,11 +94,6 @@ fn way_of(group: &Running, slot: Slot, now: bool) -> Result<Way, ApiError> {
         }
         return Err(slot_invalid(format!("slot {slot} of group {name} is being rebuilt on {drive}"))
             .hint(format!("to use another drive for it at once: warpraid group replace {name} --slot {slot} --now NEW_DRIVE")));
-    }
-    if group.shared.is_offline() {
-        let message = format!("group {name} is offline: a blank drive cannot bring it back");
-        return Err(ApiError::new(ErrorCode::GroupOffline, message)
-            .hint("bring the missing members back: warpraid status names them"));
     }
     Ok(Way::Rebuild)
 }

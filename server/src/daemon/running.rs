@@ -361,6 +361,7 @@ impl Running {
             errors: ErrorCountsDoc { commands: counts.errors },
             why: if facts.state == MemberState::InSync { None } else { facts.why },
             progress,
+            write_mostly: self.shared.is_write_mostly(Slot(slot)),
             successor,
             latency: None,
         }

@@ -154,7 +154,9 @@ impl<E: Env> Group<E> {
         if geometry.level().parities() == 0 {
             let Role::Data(index) = roles[0] else { return Way::Lost };
             let source = match shared.regions.is_synced(window.stripe.0) {
-                true => stripe::copies(geometry, window.stripe, index).find(|&other| readable(other)),
+                true => stripe::copies(geometry, window.stripe, index)
+                    .filter(|&other| readable(other))
+                    .min_by_key(|&other| shared.read_rank(other)),
                 false => stripe::mirror_source(geometry, lane, window.stripe, index),
             };
             return source.filter(|&other| readable(other)).map_or(Way::Lost, Way::Copy);

@@ -19,6 +19,7 @@ use super::super::encode::Put;
 use super::super::gather::{ReadFault, Want};
 use super::super::lane::LaneView;
 use super::super::locks::LockMode;
+use super::super::shared::is_offline;
 use super::super::stripe;
 use super::super::successor::{listed, member_of};
 use super::super::write::{ATTEMPTS_MAX, Attempt, GAVE_UP};
@@ -27,7 +28,7 @@ use super::sparse::take_zeroes;
 use super::{Pace, SweepError, Window, windows};
 use crate::geometry::Role;
 use crate::membership;
-use crate::ports::{Clock, Drive, DriveKey, Env, IoError};
+use crate::ports::{Clock, Drive, DriveKey, Env, IoError, IoKind};
 use crate::units::{Slot, Stripe, Uuid, usize_of_u32};
 use crate::view::{MemberState, Successor, View};
 
@@ -108,6 +109,10 @@ impl<E: Env> Group<E> {
     fn still_succeeding(&self, view: &View, slot: Slot, ours: Uuid) -> Result<(), SweepError> {
         if let Some(error) = self.0.shared.successors.error(slot) {
             return Err(error.into());
+        }
+        // Beyond tolerance no epoch may be made, or returning members could not complete the group (SAFETY M5).
+        if is_offline(self.0.shared.geometry(), view) {
+            return Err(IoError::new(IoKind::BeyondTolerance, "the group is offline").into());
         }
         let is_listed = view.member(slot).is_in_sync() && listed(view, slot, ours).is_some();
         if is_listed { Ok(()) } else { Err(SweepError::MemberGone(slot)) }
@@ -215,11 +220,13 @@ impl<E: Env> Group<E> {
             return Way::Lost;
         }
         let is_known = shared.regions.is_synced(stripe.0) && !shared.regions.is_dirty(stripe.0);
-        if !may_avoid || !shared.avoided.has(slot) || !is_known || !geometry.level().is_redundant() {
+        let rank = shared.read_rank(slot);
+        if !may_avoid || rank == (false, false) || !is_known || !geometry.level().is_redundant() {
             return Way::Copy(slot);
         }
-        let readable =
-            |other| !shared.avoided.has(other) && stripe::is_readable(shared, lane, stripe, other, columns);
+        let readable = |other| {
+            shared.read_rank(other) < rank && stripe::is_readable(shared, lane, stripe, other, columns)
+        };
         let role = geometry.role(stripe, slot);
         if geometry.level().parities() == 0 {
             let Role::Data(index) = role else { return Way::Copy(slot) };
@@ -375,7 +382,10 @@ impl<E: Env> Group<E> {
         }
         if shared.successors.error(slot).is_none() {
             match failed.is_empty() {
-                true => shared.mark_settled(lane.version()),
+                true => {
+                    shared.recall_write_mostly();
+                    shared.mark_settled(lane.version());
+                }
                 // Others that could not take it are dropped, as ever.
                 false => self.make_durable(&before).await,
             }
