@@ -341,3 +341,43 @@ fn its_superblock_is_that_of_mds_replacement_until_it_is_a_member() {
         assert_eq!(after[258..260], [0xfe, 0xff], "drive {drive}: the old number is faulty");
     }
 }
+
+/// The mark of a write-mostly member is the drive's: it survives restarts and a return, and a successor has none.
+#[test]
+fn write_mostly_goes_with_the_drive() {
+    let (world, uuid, group, successor) = world_of(Level::Raid1, 2, 100);
+    let marking = group.clone();
+    world.run(|_| async move { marking.mark_write_mostly(|slot| slot == SLOT).await.unwrap() });
+    assert!(group.shared().is_write_mostly(SLOT) && !group.shared().is_write_mostly(Slot(0)));
+    let flag = |drive: usize| world.drive(drive).peek(4096..8192)[184];
+    assert_eq!((flag(0), flag(1)), (0, 1));
+    let stopping = group.clone();
+    world.run(|_| async move { stopping.quiesce().await.unwrap() });
+    let group = run(&world, world.start(uuid, &[0, 1, 2], membership_world::waited()));
+    assert!(group.shared().is_write_mostly(SLOT), "after a start");
+    let again = group.clone();
+    let back = world.run(|env| async move {
+        let epoch = again.shared().view().epoch;
+        again.fail(epoch, SLOT, IoKind::Gone).await.unwrap();
+        assert!(!again.shared().is_write_mostly(Slot(0)));
+        let Observation::Ours(seen) =
+            raid_core::membership::observe(&env, DriveKey(1), &env.drive(DriveKey(1)).unwrap()).await.what
+        else {
+            panic!("ours")
+        };
+        let meta = Arc::clone(again.shared().meta());
+        let (slot, member) = raid_core::membership::prepare_return(&meta, &seen, DriveKey(1)).await.unwrap();
+        again.readd_member(slot, member, &[]).await.unwrap();
+        rebuild(&again).await;
+        again.shared().is_write_mostly(SLOT)
+    });
+    assert!(back, "after its return");
+    drop(successor);
+    let replaced = group.clone();
+    let ended = world.run(|env| async move {
+        let successor = prepared(&env, &replaced, 2).await;
+        replaced.succeed(SLOT, successor, &Pace::default()).await
+    });
+    assert!(matches!(ended, Ok(Succession::Done { .. })), "{ended:?}");
+    assert!(!group.shared().is_write_mostly(SLOT) && flag(2) == 0, "another drive");
+}
