@@ -95,7 +95,7 @@ fn what_is_typed_is_what_is_asked_for() {
         asked("group create tank --level RAID5 --chunk 128k --init zero --yes ./d0 /dev/../dev/x S4X9"),
         format!(
             "group create tank GroupCreate {{ name: \"tank\", level: Raid5, chunk_bytes: Some(131072), drives: \
-            [\"{here}/d0\", \"/dev/../dev/x\", \"S4X9\"], init: Zero, yes: true, dry_run: false }}"
+            [\"{here}/d0\", \"/dev/../dev/x\", \"S4X9\"], init: Zero, write_mostly: [], yes: true, dry_run: false }}"
         )
     );
     assert_eq!(

@@ -345,7 +345,7 @@ fn its_superblock_is_that_of_mds_replacement_until_it_is_a_member() {
 /// The mark of a write-mostly member is the drive's: it survives restarts and a return, and a successor has none.
 #[test]
 fn write_mostly_goes_with_the_drive() {
-    let (world, uuid, group, successor) = world_of(Level::Raid1, 2, 100);
+    let (world, uuid, group, _) = world_of(Level::Raid1, 2, 100);
     let marking = group.clone();
     world.run(|_| async move { marking.mark_write_mostly(|slot| slot == SLOT).await.unwrap() });
     assert!(group.shared().is_write_mostly(SLOT) && !group.shared().is_write_mostly(Slot(0)));
@@ -372,7 +372,6 @@ fn write_mostly_goes_with_the_drive() {
         again.shared().is_write_mostly(SLOT)
     });
     assert!(back, "after its return");
-    drop(successor);
     let replaced = group.clone();
     let ended = world.run(|env| async move {
         let successor = prepared(&env, &replaced, 2).await;
