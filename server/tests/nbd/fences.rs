@@ -34,6 +34,7 @@ fn group_world(seed: u64, level: Level, members: u8) -> (World<Disk<SimEnv>>, Ar
         dev_number: u16::from(slot),
         last_in_sync: 1,
         layout: MemberLayout::bare(MEMBER_BYTES),
+        successor: None,
     };
     let shared = Shared::new(GroupConfig {
         name: "g".into(),

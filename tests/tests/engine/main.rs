@@ -7,3 +7,4 @@ mod faults;
 mod random;
 mod readd;
 mod scrub;
+mod succeed;

@@ -8,4 +8,6 @@ mod life;
 mod quiet;
 mod readd;
 mod rounds;
+mod running;
+mod succeed;
 mod world;

@@ -398,7 +398,8 @@ impl World {
                 is_claimed: true,
                 is_in_sync,
             };
-            let request = CreateRequest { plan: &plan, new: &new, name: "tank", overwrite };
+            let request =
+                CreateRequest { plan: &plan, new: &new, name: "tank", overwrite, write_mostly: &[] };
             create(&env, &request, &drives).await.map(|()| group)
         })
     }

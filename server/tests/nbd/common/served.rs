@@ -161,6 +161,7 @@ impl Served {
             dev_number: u16::from(slot),
             last_in_sync: 1,
             layout: MemberLayout::bare(shape.member_bytes),
+            successor: None,
         };
         let epoch = Epoch { counter: 1, id: Uuid::from_random(1, 1) };
         let shared = Shared::new(GroupConfig {
