@@ -127,7 +127,7 @@ impl<E: Env> Group<E> {
                 errors.push((slot, error));
             }
         }
-        self.finish_zero_copies(copies).await;
+        Box::pin(self.finish_zero_copies(copies)).await;
         drop(entered);
         zeroed.retain(|(slot, _)| !errors.iter().any(|(failed, _)| failed == slot));
         self.fail_all(epoch, errors).await?;
