@@ -83,7 +83,7 @@ fn way_of(group: &Running, slot: Slot, now: bool) -> Result<Way, ApiError> {
         if let Some(filling) = group.fillings.lock().get(&slot) {
             let new = filling.place.path.clone().unwrap_or_default();
             let message = format!("slot {slot} of group {name} is being replaced by {new} already");
-            return Err(ApiError::new(ErrorCode::GroupBusy, message)
+            return Err(slot_invalid(message)
                 .hint(format!("to stop that and keep {drive}: warpraid drive fail {new}")));
         }
         if now {
