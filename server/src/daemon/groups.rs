@@ -369,6 +369,7 @@ impl Daemon {
         for disk in self.disk_keys(group) {
             self.state.forget_exposures(&disk, None);
         }
+        self.state.forget_members(uuid);
         self.forget(group).await;
         match failed.first() {
             None => Ok(()),
@@ -552,6 +553,7 @@ impl Daemon {
         })?;
         group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
         self.state.remember_drives([path.to_owned()]);
+        self.remember_members(group);
         self.start_rebuild(group, slot);
         Ok(steps)
     }

@@ -441,7 +441,10 @@ impl Daemon {
             Err(error) => {
                 let is_absent = matches!(
                     error.code,
-                    ErrorCode::DriveNotFound | ErrorCode::DriveBusy | ErrorCode::DriveMounted
+                    ErrorCode::DriveNotFound
+                        | ErrorCode::DriveBusy
+                        | ErrorCode::DriveHeld
+                        | ErrorCode::DriveMounted
                 );
                 spare.state = if is_absent { SpareState::Missing } else { SpareState::Failed };
                 spare.why = Some(error.message);
@@ -489,6 +492,11 @@ impl Daemon {
             }
             Err(refused) => Outlook::NoneFits(refused),
         }
+    }
+
+    /// Whether a spare takes this slot, now or when its time has come.
+    pub(super) fn spare_comes(&self, group: &Running, slot: Slot) -> bool {
+        matches!(self.outlook(group, slot), Outlook::Takes(..))
     }
 
     /// Gives every slot that lacks a member a spare whose time has come.
