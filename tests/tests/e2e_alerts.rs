@@ -154,7 +154,13 @@ struct Row {
 const ROWS: &[Row] = &[
     Row {
         what: "pulled",
-        make: |world| drop(world.daemon.fail(&world.drives[1].clone())),
+        make: |world| {
+            // Every command fails as on a drive that was taken out; the next write meets it.
+            world.daemon.disk("tank/home", "4M");
+            let export = world.daemon.expose("tank/home");
+            world.daemon.ok(&["fault", "inject", "tank:1", "fail"]);
+            Stamped::new(1, export.size_bytes, 512).fill(&export);
+        },
         expected: Expected {
             health: "warning",
             exit: 1,
