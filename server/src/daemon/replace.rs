@@ -225,7 +225,7 @@ impl Daemon {
             group.add_member(slot, member.map_err(|error| error.kind)?).await.map(|_| ())
         });
         joined.await.map_err(|_| stopping())?.map_err(|kind| could_not_join(group, &place, kind))?;
-        group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
+        self.take_place(group, slot, Place { since_unix_s: Some(unix_seconds()), ..place });
         self.start_rebuild(group, slot);
         Ok(())
     }
@@ -352,6 +352,7 @@ impl Daemon {
     /// The drive of a slot is another one now.
     fn take_place(&self, group: &Running, slot: Slot, place: Place) {
         group.places.lock()[slot.index()] = place;
+        self.remember_members(group);
     }
 
     /// Wipes what identifies a drive that was replaced, so that it can be used for something else, and lets go of it.

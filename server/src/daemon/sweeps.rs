@@ -65,6 +65,7 @@ impl Daemon {
     pub(super) fn start_jobs(self: &Arc<Self>, group: &Arc<Running>, rebuilding: Vec<Slot>) {
         let (daemon, watched) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move { daemon.keep_house(watched).await });
+        tokio::spawn(Arc::clone(self).look_back(Arc::clone(group)));
         tokio::spawn(Arc::clone(self).keep_scrubs(Arc::clone(group)));
         let jobs = rebuilding.into_iter().map(|slot| rebuild_job(group, slot)).collect();
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
