@@ -136,6 +136,9 @@ impl<E: Env> Group<E> {
             let error = IoError::new(IoKind::BeyondTolerance, "too many members failed during the zeroing");
             return Err(Attempt::Failed(error));
         }
+        for (slot, range) in &zeroed {
+            shared.suspect.clear(*slot, range);
+        }
         if shared.bad.any() {
             self.clear_bad_blocks(zeroed.into_iter()).await?;
         }

@@ -194,6 +194,7 @@ impl Daemon {
             rebuild_turn: tokio::sync::Mutex::default(),
         });
         group.settings.of(uuid).apply(&group.shared);
+        group.scrub.lock().tell(&group);
         self.groups.write().insert(uuid, Arc::clone(&group));
         self.unstarted.lock().remove(&uuid);
         let paths: Vec<PathBuf> =

@@ -229,9 +229,8 @@ impl<E: Env> Group<E> {
         if !may_avoid || rank == (false, false) || !is_known || !geometry.level().is_redundant() {
             return Way::Copy(slot);
         }
-        let readable = |other| {
-            shared.read_rank(other) < rank && stripe::is_readable(shared, lane, stripe, other, columns)
-        };
+        let readable =
+            |other| shared.read_rank(other) < rank && stripe::is_source(shared, lane, stripe, other, columns);
         let role = geometry.role(stripe, slot);
         if geometry.level().parities() == 0 {
             let Role::Data(index) = role else { return Way::Copy(slot) };
