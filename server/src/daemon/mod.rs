@@ -8,6 +8,7 @@
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete, replace |
+//! | `ublk` | disks as block devices of this host |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd` | a dropped member comes back |
@@ -54,6 +55,7 @@ mod start;
 mod state;
 pub mod status;
 mod sweeps;
+mod ublk;
 mod unstarted;
 mod verbs;
 mod words;
@@ -106,6 +108,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    ublk: ublk::Ublk,
     settings: Arc<settings::SettingsStore>,
     spares: spares::Spares,
     sick: sick::Sick,
@@ -233,6 +236,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
         settings,
+        ublk: ublk::Ublk::default(),
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
         events,
@@ -285,6 +289,7 @@ impl Daemon {
         watcher.abort();
         drop(change);
         sampling.abort();
+        self.leave_ublk().await;
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

@@ -126,7 +126,8 @@ class Machine:
                        "VM_FOLDER": str(self.folder), "VM_KILLS": os.environ.get("VM_KILLS", "5")}
         lines = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
         (share / "environment").write_text(lines)
-        (share / "script").write_text(f"{self.script.resolve()}\n")
+        # A copy: the script may lie where the guest has a file system of its own.
+        shutil.copy(self.script, share / "script")
         arguments = [
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-M", "q35", "-m", self.options["memory"],
             "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
