@@ -66,7 +66,8 @@ fn link_of(group: &Running, disk: &str) -> PathBuf {
 fn link(link: &Path, device: &Path) -> io::Result<()> {
     let folder = link.parent().expect("a link below a folder");
     fs::create_dir_all(folder)?;
-    let fresh = link.with_extension("new-link");
+    // No disk is called so: names do not begin with a dot.
+    let fresh = folder.join(".new");
     // One that a killed daemon left.
     let _ = fs::remove_file(&fresh);
     std::os::unix::fs::symlink(device, &fresh)?;
