@@ -43,6 +43,7 @@ for number in 4 5; do
     within 60 warpraid group readd tank "$(drive "$number")" --dry-run
     warpraid group readd tank "$(drive "$number")" -o json > /tmp/readd
     bytes=$(python3 -c 'import json; print(next(int(w) for w in json.load(open("/tmp/readd"))["data"]["steps"][1].split() if w.isdigit()))')
+    within 120 is_state "$number" in_sync
     note "MEASURED drive $number back: $bytes bytes of its 268435456 are copied"
     [ "$bytes" -gt 0 ] && [ "$bytes" -lt 134217728 ] || fail "not a partial resync: $bytes"
 done
@@ -51,7 +52,8 @@ load_check
 load_stop
 umount /mnt
 checked xfs "$DEVICE"
-# The order of what was told: gone 4, gone 5, back 4, back 5.
-warpraid events | grep -iE "slot [45]|drive .*(lost|gone|back)" | head -20 || true
-warpraid group scrub tank --help > /tmp/scrub.help || true
+# The order of what was told: gone 4, gone 5, back 4, back 5, each rebuilt before the next is asked for.
+told=$(warpraid events | grep -E "member.dropped|member.joined|rebuild.finished" | grep -oE "(dropped|joined|finished).*" \
+    | sed -nE 's/^(dropped|joined|finished) .*slot ([45]).*/\1 \2/p' | tr '\n' ',')
+[ "$told" = "dropped 4,dropped 5,joined 4,finished 4,joined 5,finished 5," ] || fail "told in this order: $told"
 daemon_stop
