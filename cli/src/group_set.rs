@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use server::control::group_set::GroupSet;
 use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery};
 use server::control::routes::Op;
-use server::control::{ApiError, names};
+use server::control::{ApiError, ErrorCode, names};
 
 use crate::client::Client;
 use crate::output::{Ended, Output};
@@ -47,6 +47,9 @@ pub(crate) struct SetArgs {
     /// What 99 of 100 client requests shall keep below meanwhile, e.g. 2ms; auto: the speed decides
     #[arg(long, value_name = "TIME|auto")]
     rebuild_target: Option<String>,
+    /// Slots whose members are read only where no other copy can be, and no others: 1,3 or none; RAID 1 and 10
+    #[arg(long, value_name = "SLOT,..|none")]
+    write_mostly: Option<String>,
     /// Only say what would be done; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -71,10 +74,25 @@ pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
             SpeedArg::Max => RebuildSpeed::Max,
         }),
         rebuild_target_ns,
+        write_mostly: args.write_mostly.as_deref().map(slots).transpose()?,
         dry_run: args.dry_run,
     };
     what.check()?;
     output.document(&client.change(Op::GroupSet, &[("group", &args.group)], &what)?, done)
+}
+
+fn slots(text: &str) -> Result<Vec<u8>, ApiError> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let number = |one: &str| {
+        one.trim().parse().map_err(|_| {
+            let message = format!("--write-mostly: {:?} is no slot", names::shown(one));
+            ApiError::new(ErrorCode::GroupSettingInvalid, message)
+                .hint("for example: --write-mostly 1,3, or none")
+        })
+    };
+    text.split(',').map(number).collect()
 }
 
 fn target_ns(text: &str) -> Result<u64, ApiError> {

@@ -22,6 +22,9 @@ pub struct GroupSet {
     /// Latency that 99 of 100 client requests shall keep below meanwhile, in ns; 0: the preset decides.
     #[serde(default)]
     pub rebuild_target_ns: Option<u64>,
+    /// Slots whose members are read only where no other copy can be (RAID 1 and 10), and no others.
+    #[serde(default)]
+    pub write_mostly: Option<Vec<u8>>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

@@ -94,7 +94,7 @@ verified() {
     shift
     fio --name=verify --filename="$file" --rw=randwrite --verify=crc32c --verify_fatal=1 --do_verify=1 \
         --verify_state_save=0 --ioengine=libaio --iodepth=8 --output=/tmp/fio.out "$@" > /dev/null \
-        || { cat /tmp/fio.out; fail "fio $*"; }
+        || { cat /tmp/fio.out /tmp/daemon.log; fail "fio $*"; }
 }
 
 # fsck without a repair: xfs_repair -n, e2fsck -n, btrfs check.

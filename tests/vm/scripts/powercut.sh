@@ -4,7 +4,7 @@
 #: modules=ublk_drv xfs raid1 crc32c_generic crc32c_intel
 #: timeout=1500
 #: ci=yes
-content() { yes "file $1 of $2, as it was synced" | head -c $((20000 + 4096 * ($1 % 7))); }
+content() { head -c $((20000 + 4096 * ($1 % 7))) < <(yes "file $1 of $2, as it was synced"); }
 serve() {
     local name=$1
     warpraid disk expose "$name/disk" > /dev/null

@@ -1,16 +1,14 @@
 //! A tag's task against a script in the kernel's place: what each request does to the disk and how it is answered, and
 //! what happens to it when the device is stopped or left.
 
-mod common;
-
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::Gate;
-use common::memory::{Change, MemoryDisk};
+use crate::common::Gate;
+use crate::common::memory::{Change, MemoryDisk};
 use nvme_backend::ublk::{Request, RequestOp};
 use raid_core::lease::Lease;
 use raid_core::ports::{Durability, IoKind};
