@@ -119,6 +119,7 @@ fn view(members: usize, size_bytes: u64, condition: &Condition) -> View {
             dev_number: u16::from(slot),
             last_in_sync: 1,
             layout: MemberLayout::bare(size_bytes),
+            successor: None,
         }
     };
     let members = u8::try_from(u64_of(members)).expect("a geometry has at most 128 members");

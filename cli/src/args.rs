@@ -387,6 +387,9 @@ pub(crate) enum GroupVerb {
         /// How it gets its redundancy
         #[arg(long, value_enum, default_value_t = InitArg::Sync)]
         init: InitArg,
+        /// One of the drives, read only where no other copy can be; RAID 1 and 10
+        #[arg(long, value_name = "DRIVE")]
+        write_mostly: Vec<String>,
         #[command(flatten)]
         writes: Writes,
     },
@@ -455,6 +458,9 @@ pub(crate) enum GroupVerb {
         old: Option<String>,
         /// The new drive: path or serial
         new_drive: String,
+        /// Drop a member that still serves at once, and rebuild; without this it serves until the new drive is filled
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         writes: Writes,
     },

@@ -3,7 +3,7 @@
 use core::fmt::Write;
 use std::time::{Duration, Instant};
 
-use server::control::model::{ActionDoc, GroupDoc, GroupListDoc, PlanDoc, WaitDoc};
+use server::control::model::{ActionDoc, GroupDoc, GroupListDoc, MemberDoc, PlanDoc, WaitDoc};
 use server::control::request::{
     GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace, GroupStop, GroupUndelete,
     GroupWait, Init, WaitFor,
@@ -24,8 +24,8 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
         GroupVerb::Plan { shape } => {
             output.document(&client.change(Op::GroupPlan, &[], &planned(shape)?)?, plan)
         }
-        GroupVerb::Create { name, shape, init, writes } => {
-            create(name, shape, *init, *writes, client, output)
+        GroupVerb::Create { name, shape, init, write_mostly, writes } => {
+            create(name, shape, (*init, write_mostly), *writes, client, output)
         }
         GroupVerb::List => output.document(&client.look(Op::Groups, &[], &())?, list),
         GroupVerb::Show { group } => {
@@ -59,12 +59,13 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
                 GroupUndelete { group: group.clone(), drives: paths(drives)?, dry_run: writes.dry_run };
             output.document(&client.change(Op::GroupUndelete, &[], &what)?, done)
         }
-        GroupVerb::Replace { group, slot, old, new_drive, writes } => {
+        GroupVerb::Replace { group, slot, old, new_drive, now, writes } => {
             names::group_ref(group)?;
             let how = GroupReplace {
                 slot: *slot,
                 old_drive: old.as_deref().map(units::drive).transpose()?,
                 new_drive: units::drive(new_drive)?,
+                now: *now,
                 dry_run: writes.dry_run,
             };
             output.document(&client.change(Op::GroupReplace, &[("group", group)], &how)?, done)
@@ -98,7 +99,7 @@ fn planned(shape: &Shape) -> Result<GroupPlan, ApiError> {
 fn create(
     name: &str,
     shape: &Shape,
-    init: InitArg,
+    (init, write_mostly): (InitArg, &[String]),
     writes: Writes,
     client: &Client,
     output: &Output,
@@ -117,8 +118,16 @@ fn create(
         InitArg::Zero => Init::Zero,
     };
     let GroupPlan { level, chunk_bytes, drives } = shape;
-    let what =
-        GroupCreate { name: name.to_owned(), level, chunk_bytes, drives, init, yes, dry_run: writes.dry_run };
+    let what = GroupCreate {
+        name: name.to_owned(),
+        level,
+        chunk_bytes,
+        drives,
+        init,
+        write_mostly: paths(write_mostly)?,
+        yes,
+        dry_run: writes.dry_run,
+    };
     output.document(&client.change(Op::GroupCreate, &[], &what)?, done)
 }
 
@@ -268,6 +277,13 @@ fn list(groups: &GroupListDoc) -> String {
     table(&rows)
 }
 
+/// What there is to say of a member beside its state.
+fn remark(member: &MemberDoc) -> String {
+    let successor = member.successor.as_ref().map(|drive| format!("serves until {drive} has replaced it"));
+    let write_mostly = member.write_mostly.then(|| "write-mostly".to_owned());
+    member.why.iter().cloned().chain(successor).chain(write_mostly).collect::<Vec<_>>().join("; ")
+}
+
 /// One group, member by member.
 fn show(group: &GroupDoc) -> String {
     let chunk = if group.chunk_bytes == 0 { "-".into() } else { human(u64::from(group.chunk_bytes)) };
@@ -322,7 +338,7 @@ fn show(group: &GroupDoc) -> String {
             or_dash(member.serial.as_ref()),
             member.size_bytes.map_or("-".into(), human),
             errors.to_string(),
-            member.why.clone().unwrap_or_default(),
+            remark(member),
         ]
     }));
     let _ = write!(text, "\n{}", table(&rows));

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use server::control::group_set::GroupSet;
 use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
 use server::control::routes::Op;
-use server::control::{ApiError, names};
+use server::control::{ApiError, ErrorCode, names};
 
 use crate::client::Client;
 use crate::output::{Ended, Output};
@@ -54,6 +54,9 @@ pub(crate) struct SetArgs {
     /// The same for a member that fails while the daemon watches
     #[arg(long, value_name = "TIME|never|auto")]
     spare_wait_failed: Option<String>,
+    /// Slots whose members are read only where no other copy can be, and no others: 1,3 or none; RAID 1 and 10
+    #[arg(long, value_name = "SLOT,..|none")]
+    write_mostly: Option<String>,
     /// Only say what would be done; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
         rebuild_target_ns,
         spare_wait: args.spare_wait.as_deref().map(spare_wait).transpose()?,
         spare_wait_failed: args.spare_wait_failed.as_deref().map(spare_wait).transpose()?,
+        write_mostly: args.write_mostly.as_deref().map(slots).transpose()?,
         dry_run: args.dry_run,
     };
     what.check()?;
@@ -104,6 +108,20 @@ fn wait_shown(wait: SpareWait) -> String {
         SpareWait::Never => "never".to_owned(),
         SpareWait::Ns(ns) => humantime::format_duration(core::time::Duration::from_nanos(ns)).to_string(),
     }
+}
+
+fn slots(text: &str) -> Result<Vec<u8>, ApiError> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let number = |one: &str| {
+        one.trim().parse().map_err(|_| {
+            let message = format!("--write-mostly: {:?} is no slot", names::shown(one));
+            ApiError::new(ErrorCode::GroupSettingInvalid, message)
+                .hint("for example: --write-mostly 1,3, or none")
+        })
+    };
+    text.split(',').map(number).collect()
 }
 
 fn target_ns(text: &str) -> Result<u64, ApiError> {

@@ -95,7 +95,7 @@ fn what_is_typed_is_what_is_asked_for() {
         asked("group create tank --level RAID5 --chunk 128k --init zero --yes ./d0 /dev/../dev/x S4X9"),
         format!(
             "group create tank GroupCreate {{ name: \"tank\", level: Raid5, chunk_bytes: Some(131072), drives: \
-            [\"{here}/d0\", \"/dev/../dev/x\", \"S4X9\"], init: Zero, yes: true, dry_run: false }}"
+            [\"{here}/d0\", \"/dev/../dev/x\", \"S4X9\"], init: Zero, write_mostly: [], yes: true, dry_run: false }}"
         )
     );
     assert_eq!(
@@ -105,7 +105,7 @@ fn what_is_typed_is_what_is_asked_for() {
     );
     assert_eq!(
         asked("group replace tank --slot 3 S1"),
-        "group replace tank GroupReplace { slot: Some(3), old_drive: None, new_drive: \"S1\", dry_run: false }"
+        "group replace tank GroupReplace { slot: Some(3), old_drive: None, new_drive: \"S1\", now: false, dry_run: false }"
     );
     assert_eq!(
         asked("group wait tank --for synced --timeout 90s"),

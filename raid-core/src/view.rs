@@ -85,6 +85,21 @@ pub enum MemberState {
     },
 }
 
+/// A drive that is being filled to take a member's place while that one still serves (`engine/sweep/succeed.rs`). Nobody
+/// reads it and nothing durable but its own metadata knows of it: until one published view makes it the member, it is
+/// a blank drive as far as the group is concerned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Successor {
+    /// Its drive.
+    pub drive: DriveKey,
+    /// md's device uuid it will have; new with every try.
+    pub device_uuid: Uuid,
+    /// md's `dev_number` it will have.
+    pub dev_number: u16,
+    /// Where its areas lie.
+    pub layout: MemberLayout,
+}
+
 /// One slot of a view.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -100,6 +115,8 @@ pub struct Member {
     pub last_in_sync: u64,
     /// Where its areas lie.
     pub layout: MemberLayout,
+    /// The drive that is being filled to take its place; only of a member in sync.
+    pub successor: Option<Box<Successor>>,
 }
 
 impl Member {

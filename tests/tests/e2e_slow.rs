@@ -102,3 +102,37 @@ fn an_error_budget_drops_a_member_only_if_the_group_can_lose_another() {
         stamped.verify(export);
     }
 }
+
+/// Two slow members of a RAID 5: the group can do without one of them. Both are reported, one is read.
+#[test]
+fn of_two_slow_members_of_raid5_only_one_sits_out() {
+    let group = group("slowtwo", 5, 5, &[]);
+    let StampedGroup { stamped, export, daemon, .. } = &group;
+    slow_down(daemon, 1);
+    slow_down(daemon, 3);
+    let slow = |slot| says(daemon, slot, "slow");
+    stamped.load_while(export, 2, || {
+        tool::wait_until("both are slow", PATIENCE * 2, || slow(1) && slow(3));
+    });
+    let out: Vec<usize> = [1, 3].into_iter().filter(|&slot| says(daemon, slot, "sits_out")).collect();
+    assert_eq!(out.len(), 1, "never more than redundancy allows: {out:?}");
+    let other = if out[0] == 1 { 3 } else { 1 };
+    let problems = daemon.ok(&["status"]).list("problems");
+    let of = |slot: usize| {
+        let is_its = |problem: &&Json| {
+            problem.text("code") == "member.slow" && usize::try_from(problem.number("slot")).unwrap() == slot
+        };
+        problems.iter().find(is_its).unwrap_or_else(|| panic!("no problem of slot {slot}: {problems:?}"))
+    };
+    assert!(of(out[0]).text("why").contains("reads avoid it"), "{:?}", of(out[0]));
+    assert!(of(other).text("why").contains("cannot do without it"), "{:?}", of(other));
+    assert_eq!(daemon.group("tank").text("state"), "healthy");
+    // All of it is right, with reads from the one and not from the other.
+    let reads = |slot: usize| latency(daemon, slot).unwrap().number("reads");
+    let before = (reads(out[0]), reads(other));
+    stamped.verify(export);
+    assert_eq!(reads(out[0]), before.0);
+    assert!(reads(other) > before.1);
+    daemon.ok(&["fault", "clear", "--all"]);
+    tool::wait_until("both return", PATIENCE * 2, || !slow(1) && !slow(3));
+}

@@ -397,3 +397,20 @@ fn ad_01_partitioned_drives_are_recognised_from_either_end() {
     }
     assert_eq!(probe_file(&path), []);
 }
+
+#[test]
+fn mdadm_sees_write_mostly_members() {
+    let made = Made::new(Level::Raid1, 2, None, true, true);
+    for (slot, is_marked) in [(Slot(0), false), (Slot(1), true)] {
+        made.write(slot, &BadBlocks::default(), |superblock| superblock.set_write_mostly(is_marked));
+        let Some(text) = tool("mdadm", &["--examine", made.path(slot).to_str().unwrap()]) else { return };
+        assert_eq!(text.contains("write-mostly"), is_marked, "{text}");
+        if is_marked {
+            assert_eq!(said(&text, "Flags"), "write-mostly");
+        }
+        // Nothing else differs: one byte of the superblock, and its checksum.
+        let bytes = fs::read(made.path(slot)).unwrap();
+        assert_eq!(bytes[4096 + 184], u8::from(is_marked));
+        assert!(said(&text, "Checksum").ends_with("correct"), "{text}");
+    }
+}

@@ -76,6 +76,8 @@ pub fn member(slot: u8, state: MemberState) -> MemberDoc {
         state,
         drive: Some(format!("/dev/nvme{slot}n1")),
         serial: Some(format!("S4X9NF0M000000{slot}")),
+        write_mostly: false,
+        successor: None,
         device_uuid: Some(format!("2{slot}234567-89ab-4def-bedc-ba9876543210")),
         size_bytes: Some(3_840_755_982_336),
         errors: ErrorCountsDoc::default(),

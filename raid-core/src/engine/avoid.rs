@@ -13,7 +13,8 @@ use super::lane::LaneView;
 use super::shared::Shared;
 use super::stripe::{self, Sources};
 use crate::geometry::Role;
-use crate::ports::Env;
+use crate::membership::{self, GroupMeta};
+use crate::ports::{Env, IoError};
 use crate::units::{DataIndex, Slot, Stripe};
 
 /// One mark a slot.
@@ -32,22 +33,49 @@ impl Avoided {
         self.any.load(Ordering::Relaxed)
     }
 
+    fn set(&self, is_marked: impl Fn(Slot) -> bool) {
+        let mut any = false;
+        for (number, mark) in (0u8..).zip(&self.slots) {
+            let is_marked = is_marked(Slot(number));
+            any |= is_marked;
+            mark.store(is_marked, Ordering::Relaxed);
+        }
+        self.any.store(any, Ordering::Relaxed);
+    }
+
     pub(super) fn has(&self, slot: Slot) -> bool {
         self.any() && self.slots[slot.index()].load(Ordering::Relaxed)
     }
 }
 
 impl Shared {
+    /// As [`Shared::set_avoided`] for members that are read only where no other copy can be; on mirrors only.
+    pub fn set_write_mostly(&self, is_marked: impl Fn(Slot) -> bool) {
+        self.write_mostly.set(is_marked);
+    }
+
+    /// Whether the slot's member is read only where no other copy can be.
+    #[must_use]
+    pub fn is_write_mostly(&self, slot: Slot) -> bool {
+        self.write_mostly.has(slot)
+    }
+
+    /// Takes the marks over that lie on the members of now.
+    pub(super) fn recall_write_mostly(&self) {
+        if let GroupMeta::Persistent(meta) = &**self.meta() {
+            self.set_write_mostly(|slot| meta.is_write_mostly(slot));
+        }
+    }
+
+    /// Of copies that hold the same the one with the lowest rank is read: a write-mostly one only if there is no other.
+    pub(super) fn read_rank(&self, slot: Slot) -> (bool, bool) {
+        (self.write_mostly.has(slot), self.avoided.has(slot))
+    }
+
     /// From now on reads of these slots, and no others, are avoided where the data has another source. The caller sees to
     /// it that the group stays readable without them.
     pub fn set_avoided(&self, avoided: impl Fn(Slot) -> bool) {
-        let mut any = false;
-        for (number, mark) in (0u8..).zip(&self.avoided.slots) {
-            let is_avoided = avoided(Slot(number));
-            any |= is_avoided;
-            mark.store(is_avoided, Ordering::Relaxed);
-        }
-        self.avoided.any.store(any, Ordering::Relaxed);
+        self.avoided.set(avoided);
     }
 
     /// Whether reads of the slot are avoided.
@@ -58,6 +86,27 @@ impl Shared {
 }
 
 impl<E: Env> Group<E> {
+    /// Marks the members of these slots write-mostly, and no others: durably, on their drives. A member that cannot take it
+    /// is dropped.
+    ///
+    /// # Errors
+    /// What a member failed with that could not be dropped.
+    pub async fn mark_write_mostly(&self, is_marked: impl Fn(Slot) -> bool) -> Result<(), IoError> {
+        let shared = &self.0.shared;
+        let (epoch, failed) = {
+            let _turn = shared.change.take().await;
+            let lane = self.lane_view();
+            let meta = shared.meta();
+            let failed = membership::store_write_mostly(&self.0.env, meta, &is_marked, &lane.drives()).await;
+            match **meta {
+                GroupMeta::Persistent(_) => shared.recall_write_mostly(),
+                GroupMeta::Volatile => shared.set_write_mostly(&is_marked),
+            }
+            (lane.view().epoch, failed)
+        };
+        self.fail_all(epoch, failed.into_iter().collect()).await
+    }
+
     /// What a data column of a member that is avoided is computed from instead; `None` where the member itself is to be
     /// read.
     pub(super) fn way_around(

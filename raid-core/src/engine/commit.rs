@@ -10,7 +10,8 @@ use super::lane::LaneView;
 use super::plan::Piece;
 use super::stripe;
 use crate::lease::Segs;
-use crate::ports::{Durability, Env};
+use crate::ports::{Durability, Env, one_seg};
+use crate::units::Slot;
 
 impl<E: Env> Group<E> {
     /// What the pieces of a write put where: every live copy of each.
@@ -26,26 +27,14 @@ impl<E: Env> Group<E> {
         }
     }
 
-    /// Writes everything; returns the members that failed, each once.
+    /// Writes everything, and to successors what they have already been given; returns the members that failed, each once.
     pub(super) async fn commit(&self, lane: &LaneView<E>, puts: &mut [Put], how: Durability) -> SlotErrors {
         puts.sort_by_key(|put| (put.slot, put.at));
         let mut commands = SmallVec::<[_; 4]>::new();
-        let mut start = 0;
-        while start < puts.len() {
-            let (slot, first) = (puts[start].slot, puts[start].at);
-            let mut from = Segs::new();
-            let mut at = first;
-            while let Some(put) = puts.get(start)
-                && put.slot == slot
-                && put.at == at
-                && from.len() < SEGMENTS_MAX
-            {
-                at += u64::from(put.seg.len());
-                from.push(put.seg.clone());
-                start += 1;
-            }
-            commands.push((slot, self.start_write(lane, slot, first, from, how)));
+        for (slot, at, from) in runs(puts.iter()) {
+            commands.push((slot, self.start_write(lane, slot, at, from, how)));
         }
+        let copies = self.start_copies(lane, puts);
         let mut errors = SlotErrors::new();
         for (slot, command) in commands {
             if let Err(error) = command.finish().await {
@@ -55,6 +44,24 @@ impl<E: Env> Group<E> {
                 }
             }
         }
+        self.finish_copies(copies).await;
         errors
     }
+}
+
+/// Sorted puts as commands: neighbours on a member are one.
+pub(super) fn runs<'a>(puts: impl Iterator<Item = &'a Put>) -> impl Iterator<Item = (Slot, u64, Segs)> {
+    let mut puts = puts.peekable();
+    core::iter::from_fn(move || {
+        let first = puts.next()?;
+        let mut end = first.end();
+        let mut from = one_seg(first.seg.clone());
+        while from.len() < SEGMENTS_MAX
+            && let Some(put) = puts.next_if(|put| put.slot == first.slot && put.at == end)
+        {
+            end = put.end();
+            from.push(put.seg.clone());
+        }
+        Some((first.slot, first.at, from))
+    })
 }

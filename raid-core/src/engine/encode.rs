@@ -20,6 +20,13 @@ pub(super) struct Put {
     pub(super) seg: Seg,
 }
 
+impl Put {
+    /// The byte behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.at + u64::from(self.seg.len())
+    }
+}
+
 fn column_of(lease: Lease) -> Column {
     let len = lease.len();
     Column::Out(lease, 0..len)

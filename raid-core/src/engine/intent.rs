@@ -451,13 +451,30 @@ impl<E: Env> Group<E> {
                 Err(error) => errors.push((slot, error)),
             }
         }
+        let copies = self.start_intent_copies(lane, page * PAGE_BYTES, &seg);
         for (slot, command) in commands {
             if let Err(error) = command.await {
                 self.count_error(slot);
                 errors.push((slot, error));
             }
         }
+        for (slot, command) in copies {
+            if let Err(error) = command.await {
+                self.0.shared.successors.fail(slot, error);
+            }
+        }
         errors
+    }
+
+    /// Writes the whole bitmap to the successors that the view lists; later bits reach them like every member.
+    pub(super) async fn copy_intents_to_successors(&self) {
+        let Some(intents) = &self.0.shared.intents else { return };
+        let _turn = intents.turn.take().await;
+        let entered = self.enter();
+        for page in intents.all_pages() {
+            // Its members: none. A successor that fails is noted as such.
+            let _ = self.write_intent_page_to(&entered, intents, page, &[]).await;
+        }
     }
 
     /// Writes the whole bitmap to a member that has just joined; later bits reach it like every other.

@@ -16,6 +16,8 @@ struct LaneSlot<D> {
     state: MemberState,
     drive: Option<D>,
     data_start: DriveOffset,
+    /// The drive that is being filled to take the member's place, and where its data begins.
+    successor: Option<(Option<D>, DriveOffset)>,
     /// Reads of this lane on their way, to choose the less busy copy of a mirror.
     queued: Cell<u32>,
 }
@@ -24,6 +26,7 @@ struct LaneSlot<D> {
 pub(super) struct LaneView<E: Env> {
     generation: Arc<Generation>,
     slots: Vec<LaneSlot<E::Drive>>,
+    has_successors: bool,
 }
 
 /// What a member without a drive handle answers.
@@ -35,10 +38,12 @@ impl<E: Env> LaneView<E> {
             state: member.state,
             drive: member.drive.filter(|_| !member.is_missing()).and_then(|key| env.drive(key)),
             data_start: member.layout.data_start,
+            successor: member.successor.as_ref().map(|it| (env.drive(it.drive), it.layout.data_start)),
             queued: Cell::new(0),
         };
-        let slots = generation.view.members.iter().map(slot).collect();
-        Self { generation, slots }
+        let slots: Vec<_> = generation.view.members.iter().map(slot).collect();
+        let has_successors = slots.iter().any(|slot| slot.successor.is_some());
+        Self { generation, slots, has_successors }
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -78,6 +83,17 @@ impl<E: Env> LaneView<E> {
     pub(super) fn drive(&self, slot: Slot) -> Result<(&E::Drive, DriveOffset), IoError> {
         let slot = &self.slots[slot.index()];
         slot.drive.as_ref().map(|drive| (drive, slot.data_start)).ok_or(NO_DRIVE)
+    }
+
+    /// Whether any member has a successor.
+    pub(super) fn has_successors(&self) -> bool {
+        self.has_successors
+    }
+
+    /// As [`LaneView::drive`], of the slot's successor; `None` if it has none.
+    pub(super) fn successor(&self, slot: Slot) -> Option<Result<(&E::Drive, DriveOffset), IoError>> {
+        let (drive, data_start) = self.slots[slot.index()].successor.as_ref()?;
+        Some(drive.as_ref().map(|drive| (drive, *data_start)).ok_or(NO_DRIVE))
     }
 
     /// This lane's handles in slot order, as publishing takes them.
@@ -155,7 +171,17 @@ impl<E: Env> Group<E> {
         how: Durability,
     ) -> Started<impl Future<Output = Result<(), IoError>> + use<E>> {
         self.0.shared.counters(self.0.env.lane()).write(slot);
-        match lane.drive(slot) {
+        Self::write_on(lane.drive(slot), at, from, how)
+    }
+
+    /// Starts a write to a data area, of which `target` says where it begins.
+    pub(super) fn write_on(
+        target: Result<(&E::Drive, DriveOffset), IoError>,
+        at: u64,
+        from: Segs,
+        how: Durability,
+    ) -> Started<impl Future<Output = Result<(), IoError>> + use<E>> {
+        match target {
             Ok((drive, start)) => Started::Running(drive.write(start.plus(at), from, how)),
             Err(error) => Started::Refused(error, None),
         }

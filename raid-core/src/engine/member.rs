@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::Group;
 use super::intent::SlotErrors;
 use super::shared::is_offline;
+use super::successor::gone;
 use crate::geometry::{Geometry, Level};
 use crate::membership;
 use crate::ports::{Env, IoError, IoKind};
@@ -42,7 +43,7 @@ fn is_beyond(geometry: &Geometry, before: &View, after: &View, slot: Slot) -> bo
 }
 
 impl<E: Env> Group<E> {
-    fn next_view(&self, view: &View, slot: Slot, member: Member) -> View {
+    pub(super) fn next_view(&self, view: &View, slot: Slot, member: Member) -> View {
         let mut next = view.clone();
         next.version += 1;
         next.members[slot.index()] = member;
@@ -50,7 +51,7 @@ impl<E: Env> Group<E> {
     }
 
     /// Gives the view an epoch of its own.
-    fn raise_epoch(&self, view: &mut View) {
+    pub(super) fn raise_epoch(&self, view: &mut View) {
         let counter = view.epoch.counter + 1;
         view.epoch =
             Epoch { counter, id: Uuid::from_random(self.0.env.random_u64(), self.0.env.random_u64()) };
@@ -83,22 +84,29 @@ impl<E: Env> Group<E> {
         if alive && view.member(slot).is_in_sync() && is_last_copy(&geometry, &view, slot) {
             return Err(why);
         }
-        let mut dropped = view.member(slot).clone();
-        if dropped.is_in_sync() {
+        let mut dropped = gone(view.member(slot), why);
+        if view.member(slot).is_in_sync() {
             dropped.last_in_sync = view.epoch.counter;
         }
-        dropped.state = MemberState::Missing { why: Some(why) };
-        dropped.drive = None;
         let mut next = self.next_view(&view, slot, dropped);
         if is_beyond(&geometry, &view, &next, slot) {
             let version = next.version;
             shared.switch(next).await;
             shared.mark_settled(version);
-        } else {
-            self.raise_epoch(&mut next);
-            shared.switch(next).await;
-            self.make_durable(&view).await;
+            return Ok(shared.view());
         }
+        self.raise_epoch(&mut next);
+        if let Some(heir) = shared.heir(slot, view.member(slot)) {
+            // The next failure may be about the old drive still.
+            shared.joined[slot.index()].store(next.epoch.counter, core::sync::atomic::Ordering::SeqCst);
+            shared.set_by_intents(slot, false);
+            let dropped = core::mem::replace(&mut next.members[slot.index()], heir);
+            shared.switch(next).await;
+            self.check_heir(slot, dropped).await;
+        } else {
+            shared.switch(next).await;
+        }
+        self.make_durable(&view).await;
         Ok(shared.view())
     }
 
@@ -121,12 +129,12 @@ impl<E: Env> Group<E> {
                 if last_copy {
                     member.last_in_sync = settled.member(slot).last_in_sync;
                 }
-                member.state = MemberState::Missing { why: Some(error.kind) };
-                member.drive = None;
+                *member = gone(member, error.kind);
             }
             let geometry = shared.geometry();
             let changed = next.members.iter().zip(&before.members).any(|(a, b)| a.state != b.state);
             if !changed {
+                shared.recall_write_mostly();
                 shared.mark_settled(before.version);
                 return;
             }

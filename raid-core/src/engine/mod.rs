@@ -33,6 +33,7 @@ mod repair;
 mod settle;
 mod shared;
 mod stripe;
+mod successor;
 mod sweep;
 mod write;
 mod zero;
@@ -47,7 +48,7 @@ use crate::units::GroupOffset;
 
 pub use intent::{INTENT_HEADER_BYTES, IntentConfig};
 pub use shared::{GroupConfig, GroupStatus, SCRATCH_BYTES_MAX, Shared, SlotStatus};
-pub use sweep::{FINDINGS_MAX, Finding, Pace, ScrubMode, ScrubState, SweepError, What};
+pub use sweep::{FINDINGS_MAX, Finding, Pace, ScrubMode, ScrubState, Succession, SweepError, What};
 
 struct Inner<E: Env> {
     env: E,

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | data only | no parity of the stripe is alive | nothing |
 //! | full | every data column is modified | nothing |
-//! | reconstruct | every unmodified column is readable, and it is cheaper, or the stripe is not known in sync (S1) | the unmodified |
+//! | reconstruct | every unmodified column is readable, and it is cheaper (no reads of members that sit out, then fewest), or the stripe is not known in sync (S1) | the unmodified |
 //! | modify | every modified column and every live parity is readable | those |
 //! | recover | lost columns must be solved for first | all that is left |
 //!
@@ -222,7 +222,7 @@ fn plan_part<E: Env>(
     let lost_others = lost.len() - lost_modified;
     let is_synced = shared.regions.is_synced(part.stripe.0);
     let may_modify = lost_modified == 0 && part.parity.iter().all(|&role| readable(role));
-    let is_cheaper = columns - modified <= modified + part.parity.len();
+    let is_cheaper = is_reconstruct_cheaper(shared, part);
     if lost_others == 0 && (is_cheaper || !is_synced || !may_modify) {
         part.mode = Mode::Reconstruct;
         part.read =
@@ -245,6 +245,23 @@ fn plan_part<E: Env>(
         part.solve = sources.solve;
     }
     Ok(())
+}
+
+/// Whether a part is written with less effort by reading what it does not modify. A read of a member that sits out for
+/// slowness is worse than any number of others; each is needed in one of the two ways only.
+fn is_reconstruct_cheaper(shared: &Shared, part: &Part) -> bool {
+    let geometry = shared.geometry();
+    let columns = usize::from(geometry.data_columns());
+    let modified = part.modified.len();
+    let (mut reconstruct, mut modify) = ((0, columns - modified), (0, modified + part.parity.len()));
+    if shared.avoided.any() {
+        let is_avoided = |role| shared.avoided.has(stripe::slot_of(geometry, part.stripe, role));
+        for index in stripe::data_indices(geometry).filter(|&index| is_avoided(Role::Data(index))) {
+            *(if part.is_modified(index) { &mut modify.0 } else { &mut reconstruct.0 }) += 1;
+        }
+        modify.0 += part.parity.iter().filter(|&&role| is_avoided(role)).count();
+    }
+    reconstruct <= modify
 }
 
 /// A part whose row has lost more than parity can give back: the parities in `kept` follow the change, the others are

@@ -119,7 +119,7 @@ impl<E: Env> Group<E> {
         let rotated = (0..geometry.copies()).map(|i| Slot(first + (i + turn) % geometry.copies()));
         rotated
             .filter(|&slot| readable(slot))
-            .min_by_key(|&slot| (shared.avoided.has(slot), lane.queued(slot).get()))
+            .min_by_key(|&slot| (shared.read_rank(slot), lane.queued(slot).get()))
     }
 
     /// Any read: directly what can be, the rest under the stripe locks.

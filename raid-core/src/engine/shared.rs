@@ -16,6 +16,7 @@ use super::badblocks::BadBlocks;
 use super::intent::{IntentConfig, Intents};
 use super::locks::{LockTable, STRIPES_MAX};
 use super::regions::Regions;
+use super::successor::Successors;
 use crate::geometry::{Geometry, Level};
 use crate::lease::LEASE_BYTES_MAX;
 use crate::membership::GroupMeta;
@@ -168,6 +169,8 @@ pub struct Shared {
     pub(super) regions: Regions,
     pub(super) bad: BadBlocks,
     pub(super) avoided: Avoided,
+    pub(super) write_mostly: Avoided,
+    pub(super) successors: Successors,
     pub(super) intents: Option<Intents>,
     cursors: Vec<AtomicU64>,
     /// Per slot, whether its rebuilding member came back and lacks only what intent bits cover.
@@ -211,7 +214,7 @@ impl Shared {
             GroupMeta::Volatile => false,
         };
         let lane = || LaneCounters((0..members).map(|_| SlotCounters::default()).collect());
-        Arc::new(Self {
+        let this = Self {
             name: config.name,
             geometry,
             block_size: config.block_size,
@@ -226,6 +229,8 @@ impl Shared {
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
             avoided: Avoided::new(members),
+            write_mostly: Avoided::new(members),
+            successors: Successors::new(members),
             intents: config
                 .intents
                 .filter(|_| geometry.level() != Level::Raid0)
@@ -241,7 +246,9 @@ impl Shared {
             let_go: Event::default(),
             counters: (0..config.lanes).map(|_| lane()).collect(),
             request_bytes_max: request_bytes_max(&geometry),
-        })
+        };
+        this.recall_write_mostly();
+        Arc::new(this)
     }
 
     /// The group's name.

@@ -177,11 +177,15 @@ impl<E: Env> Group<E> {
         let shared = &self.0.shared;
         let planned = plan::plan(shared, &self.lane_view(), pieces, lost)?;
         let mut leases = self.scratch(&planned.lease_sizes()).await;
-        let _locked = match shared.geometry().level() {
-            Level::Raid0 => None,
+        let locked = match shared.geometry().level() {
+            // Without redundancy there is nothing to keep in step, but a successor.
+            Level::Raid0 if !self.lane_view().has_successors() => None,
             _ => Some(shared.locks.lock(stripes.clone(), LockMode::Exclusive).await),
         };
         let entered = self.enter();
+        if locked.is_none() && entered.has_successors() {
+            return Err(Attempt::Replan);
+        }
         let plan = self.plan_again(&entered, planned, pieces, lost)?;
         if plan.parts.iter().any(|part| !part.forsaken.is_empty()) {
             drop(entered);

@@ -120,12 +120,14 @@ impl<E: Env> Group<E> {
                 Err(error) => errors.push((slot, error)),
             }
         }
+        let copies = self.start_zero_copies(&entered, &zeroed, unmap);
         for (slot, command) in commands {
             if let Err(error) = command.await {
                 self.count_error(slot);
                 errors.push((slot, error));
             }
         }
+        self.finish_zero_copies(copies).await;
         drop(entered);
         zeroed.retain(|(slot, _)| !errors.iter().any(|(failed, _)| failed == slot));
         self.fail_all(epoch, errors).await?;

@@ -44,6 +44,8 @@ pub struct CreateRequest<'a> {
     /// Whether drives that carry md arrays, tombstones or damaged members may be overwritten. Members of a group of ours
     /// never are.
     pub overwrite: bool,
+    /// Slots that are read only where no other copy can be (mirrors).
+    pub write_mostly: &'a [Slot],
 }
 
 /// Why nothing was created.
@@ -233,7 +235,12 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
     let (plan, new) = (request.plan, request.new);
     let epoch = next_epoch(env, Epoch::default());
     let slots: Vec<Slot> = (0..plan.geometry.members()).map(Slot).collect();
-    let superblocks: Vec<Superblock> = slots.iter().map(|slot| plan.superblock(new, *slot)).collect();
+    let superblock = |slot: &Slot| {
+        let mut superblock = plan.superblock(new, *slot);
+        superblock.set_write_mostly(request.write_mostly.contains(slot));
+        superblock
+    };
+    let superblocks: Vec<Superblock> = slots.iter().map(superblock).collect();
     let is_striped = !plan.geometry.level().is_redundant();
     let identity = Identity {
         group: new.group,
@@ -260,6 +267,7 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
             newest: CopyPlace::B,
             is_joining: false,
             is_returning: false,
+            succeeds: None,
         };
         (superblock.device_uuid, on_drive)
     };
@@ -287,6 +295,7 @@ fn new_meta<E: Env>(env: &E, request: &CreateRequest<'_>) -> (Persistent, View) 
         dev_number: u16::try_from(superblock.dev_number).expect("a new dev_number is a slot"),
         last_in_sync: epoch.counter,
         layout: plan.layout.clone(),
+        successor: None,
     };
     let view = View { version: 1, epoch, members: superblocks.iter().map(member).collect() };
     (Persistent::new(identity, state), view)
@@ -385,6 +394,19 @@ pub async fn prepare_member<E: Env>(
     (key, drive): (DriveKey, &E::Drive),
     drives: &[Option<E::Drive>],
 ) -> Result<Member, IoError> {
+    prepare(env, meta, view, slot, (key, drive), drives, false).await
+}
+
+/// As [`prepare_member`]; `succeeds`: it says so in its superblock.
+pub(super) async fn prepare<E: Env>(
+    env: &E,
+    meta: &GroupMeta,
+    view: &View,
+    slot: Slot,
+    (key, drive): (DriveKey, &E::Drive),
+    drives: &[Option<E::Drive>],
+    succeeds: bool,
+) -> Result<Member, IoError> {
     let device_uuid = Uuid::from_random(env.random_u64(), env.random_u64());
     let mut member = Member {
         state: MemberState::Rebuilding,
@@ -393,6 +415,7 @@ pub async fn prepare_member<E: Env>(
         dev_number: 0,
         last_in_sync: 0,
         layout: view.member(slot).layout.clone(),
+        successor: None,
     };
     let GroupMeta::Persistent(meta) = meta else { return Ok(member) };
     if drive.size_bytes() < member.layout.data_start.plus(member.layout.data_bytes).0 + END_BYTES {
@@ -428,7 +451,7 @@ pub async fn prepare_member<E: Env>(
     }
     drive.flush().await?;
     let _turn = meta.turn.take().await;
-    member.dev_number = join(meta, &member)?;
+    member.dev_number = join(meta, &member, succeeds.then_some(slot))?;
     let written = write_member(env, meta, device_uuid, drive).await;
     if written.is_err() {
         meta.state.lock().on_drive.remove(&device_uuid);
@@ -441,7 +464,7 @@ fn first_error(failed: Vec<(Slot, IoError)>) -> Result<(), IoError> {
 }
 
 /// Notes the coming member; gives its `dev_number`.
-fn join(meta: &Persistent, member: &Member) -> Result<u16, IoError> {
+fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u16, IoError> {
     let mut state = meta.state.lock();
     let full = IoError::new(IoKind::Invalid, "prepare: md's 128 member numbers are all held");
     let dev_number = state.free_dev_number().ok_or(full)?;
@@ -458,6 +481,7 @@ fn join(meta: &Persistent, member: &Member) -> Result<u16, IoError> {
         newest: CopyPlace::B,
         is_joining: true,
         is_returning: false,
+        succeeds,
     };
     state.on_drive.insert(member.device_uuid, on_drive);
     Ok(dev_number)

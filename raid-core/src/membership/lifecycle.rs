@@ -144,6 +144,7 @@ fn first_view(plan: &StartPlan, epoch: Epoch) -> View {
             Some((_, ours)) => ours.copy.layout.clone(),
             None => plan.tip.copy.layout.clone(),
         },
+        successor: None,
     };
     View { version: 1, epoch, members: plan.slots.iter().map(member).collect() }
 }
@@ -165,6 +166,7 @@ pub(super) fn on_drive_of(ours: &Ours) -> OnDrive {
         newest: ours.place,
         is_joining: false,
         is_returning: false,
+        succeeds: None,
     }
 }
 

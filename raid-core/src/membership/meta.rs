@@ -13,13 +13,13 @@ use crate::format::anchor::{ANCHOR_AT, Anchor};
 use crate::format::bytes::put;
 use crate::format::extension::{CHAIN_MAX, CopyPlace, Extension, Marks, SlotRecord, SlotState};
 use crate::format::superblock::{
-    FEATURE_BITMAP, FEATURE_RECOVERY, FEATURE_RECOVERY_BITMAP, IN_SYNC, MdRole, SUPERBLOCK_SLOT_BYTES,
-    Superblock, sectors,
+    FEATURE_BITMAP, FEATURE_RECOVERY, FEATURE_RECOVERY_BITMAP, FEATURE_REPLACEMENT, IN_SYNC, MdRole,
+    SUPERBLOCK_SLOT_BYTES, Superblock, sectors,
 };
 use crate::geometry::{Geometry, Level};
 use crate::ports::{IoError, IoKind};
 use crate::sync::TurnLock;
-use crate::units::{BlockSize, DriveOffset, Slot, Uuid};
+use crate::units::{BlockSize, DriveOffset, Slot, Uuid, usize_of_u32};
 use crate::view::{Epoch, Member, MemberLayout, MemberState, View, Witness};
 
 /// What never changes about a group.
@@ -47,6 +47,8 @@ pub(super) struct OnDrive {
     pub(super) is_joining: bool,
     /// Prepared to come back by intents (SAFETY M6), not in any view yet.
     pub(super) is_returning: bool,
+    /// Being filled to take this slot while its member still serves; no epoch lists it yet.
+    pub(super) succeeds: Option<Slot>,
 }
 
 /// The part that changes.
@@ -148,6 +150,14 @@ impl Persistent {
         record.state == SlotState::Rebuilding && record.by_intents
     }
 
+    /// Whether the member of a slot is marked write-mostly.
+    #[must_use]
+    pub fn is_write_mostly(&self, slot: Slot) -> bool {
+        let state = self.state.lock();
+        let on_drive = state.on_drive.get(&state.slots[slot.index()].device_uuid);
+        on_drive.is_some_and(|on_drive| on_drive.superblock.is_write_mostly())
+    }
+
     pub(super) fn witness(&self) -> Witness {
         let state = self.state.lock();
         Witness {
@@ -176,6 +186,8 @@ impl Persistent {
         let on_drive = on_drive.clone();
         let mut copy = state.extension_of(&self.identity, &on_drive, bytes.clone(), now_unix_s);
         copy.marks.creating |= on_drive.is_joining;
+        // It takes part in the writes of its first view before it can be told to be dirty (P2).
+        copy.marks.quiet &= !on_drive.is_joining;
         let mut slot = if state.marks.deleted { Vec::new() } else { bytes };
         slot.resize(SUPERBLOCK_SLOT_BYTES, 0);
         put(&mut slot, ANCHOR_AT, &Anchor::of(&copy).encode());
@@ -230,6 +242,7 @@ impl State {
             take_member(record, member, view.epoch, returns);
             if let Some(on_drive) = on_drive.filter(|_| record.state != SlotState::Missing) {
                 on_drive.is_returning = false;
+                on_drive.succeeds = None;
             }
         }
         self.roles = roles(&self.roles, &self.slots);
@@ -258,7 +271,14 @@ impl State {
         let is_striped = identity.geometry.level() == Level::Raid0;
         superblock.resync_offset = if is_striped { IN_SYNC } else { 0 };
         let cursor = record.filter(|slot| slot.state == SlotState::Rebuilding).map(|slot| slot.cursor_bytes);
-        superblock.set_feature(FEATURE_RECOVERY, cursor.is_some());
+        superblock.set_feature(FEATURE_RECOVERY, cursor.is_some() || on_drive.succeeds.is_some());
+        // As md has it: the role of the member it is to replace, nothing recovered yet. Only its own superblock says so.
+        superblock.set_feature(FEATURE_REPLACEMENT, on_drive.succeeds.is_some());
+        if let Some(slot) = on_drive.succeeds
+            && let Some(role) = superblock.dev_roles.get_mut(usize_of_u32(superblock.dev_number))
+        {
+            *role = MdRole::Active(slot).number();
+        }
         let by_intents = record.is_some_and(|slot| slot.state == SlotState::Rebuilding && slot.by_intents);
         superblock.set_feature(FEATURE_RECOVERY_BITMAP, by_intents);
         superblock.recovery_offset = cursor.map_or(0, |bytes| sectors(bytes / 512 * 512));

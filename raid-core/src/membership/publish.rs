@@ -93,6 +93,31 @@ pub async fn store_mark<E: Env>(
     write_to(env, meta, &members, drives).await
 }
 
+/// Marks the members of these slots write-mostly, and no others, durably. Returns the members that failed to take it.
+pub async fn store_write_mostly<E: Env>(
+    env: &E,
+    meta: &GroupMeta,
+    is_marked: impl Fn(Slot) -> bool,
+    drives: &[Option<E::Drive>],
+) -> Vec<(Slot, IoError)> {
+    let GroupMeta::Persistent(meta) = meta else { return Vec::new() };
+    let _turn = meta.turn.take().await;
+    let members = {
+        let mut state = meta.state.lock();
+        let mut members = taking_part(&state);
+        members.retain(|member| {
+            let on_drive = state.on_drive.get_mut(&member.device_uuid);
+            on_drive.is_some_and(|on_drive| {
+                let before = on_drive.superblock.is_write_mostly();
+                on_drive.superblock.set_write_mostly(is_marked(member.slot));
+                before != on_drive.superblock.is_write_mostly()
+            })
+        });
+        members
+    };
+    write_to(env, meta, &members, drives).await
+}
+
 /// A member that the present state lists.
 struct TakingPart {
     slot: Slot,

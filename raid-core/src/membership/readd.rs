@@ -164,6 +164,7 @@ pub async fn prepare_return(
         dev_number: record.dev_number,
         last_in_sync: record.last_in_sync.counter,
         layout: ours.copy.layout.clone(),
+        successor: None,
     };
     Ok((slot, member))
 }

@@ -28,6 +28,9 @@ pub struct GroupSet {
     /// The same for a member that failed while the daemon watched.
     #[serde(default)]
     pub spare_wait_failed: Option<SpareWait>,
+    /// Slots whose members are read only where no other copy can be (RAID 1 and 10), and no others.
+    #[serde(default)]
+    pub write_mostly: Option<Vec<u8>>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

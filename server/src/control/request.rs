@@ -45,6 +45,9 @@ pub struct GroupCreate {
     /// How it gets its redundancy.
     #[serde(default)]
     pub init: Init,
+    /// Those of the drives that are read only where no other copy can be (RAID 1 and 10).
+    #[serde(default)]
+    pub write_mostly: Vec<String>,
     /// The word that shows it is meant; needed unless `dry_run`.
     #[serde(default)]
     pub yes: bool,
@@ -140,6 +143,9 @@ pub struct GroupReplace {
     pub old_drive: Option<String>,
     /// Path or serial of the new drive.
     pub new_drive: String,
+    /// Drop a member that still serves at once, and rebuild, instead of filling the new drive while it serves.
+    #[serde(default)]
+    pub now: bool,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

@@ -1,4 +1,4 @@
-//! A group's life by verb: plan, create, assemble, stop, delete, undelete, replace, and dropping or wiping a drive.
+//! A group's life by verb: plan, create, assemble, stop, delete, undelete, and dropping or wiping a drive.
 //!
 //! Every verb checks all it can before it writes anything, and takes `change` so that two of them never meet.
 
@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nvme_backend::OpenDrive;
-use raid_core::format::plan::{NewGroup, Plan, PlanDrive, PlanError, check_replacement, plan};
+use raid_core::format::plan::{NewGroup, Plan, PlanDrive, PlanError, plan};
 use raid_core::format::superblock::set_name;
 use raid_core::geometry::Level;
 use raid_core::membership::{
-    self, CreateError, CreateRequest, Decision, Observation, Policy, UndeleteError, create, prepare_member,
+    self, CreateError, CreateRequest, Decision, Observation, Policy, UndeleteError, create,
 };
 use raid_core::names::{check_name, same_name};
 use raid_core::ports::{DriveKey, Env, IoKind};
@@ -21,7 +21,7 @@ use raid_core::units::{Slot, Uuid};
 use super::host::{random_u64, unix_seconds};
 use super::look::{self, Looked};
 use super::refused::refused;
-use super::running::{BY_OPERATOR, Place, Running};
+use super::running::{BY_OPERATOR, Running};
 use super::start::Started;
 use super::sweeps::member_drives;
 use super::{Daemon, drives, io_failed, lane_ops, stopping};
@@ -64,6 +64,8 @@ pub(super) struct NewGroupWish<'a> {
     pub(super) name: &'a str,
     pub(super) level: Level,
     pub(super) init: Init,
+    /// Slots that are read only where no other copy can be.
+    pub(super) write_mostly: Vec<Slot>,
 }
 
 fn host_name() -> String {
@@ -224,10 +226,17 @@ impl Daemon {
         let keys = taken.keys();
         let paths: Vec<PathBuf> = taken.drives.iter().map(|(path, _, _)| path.clone()).collect();
         let (plan, name, lane_keys) = (taken.plan, wish.name.to_owned(), keys.clone());
+        let write_mostly = wish.write_mostly.clone();
         let created = on_lane(&self.lanes[0], move |state| async move {
             let drives: Vec<_> =
                 lane_keys.iter().map(|key| state.env().drive(*key).expect("in the registry")).collect();
-            let request = CreateRequest { plan: &plan, new: &new, name: &name, overwrite: true };
+            let request = CreateRequest {
+                plan: &plan,
+                new: &new,
+                name: &name,
+                overwrite: true,
+                write_mostly: &write_mostly,
+            };
             create(state.env(), &request, &drives).await
         })
         .await;
@@ -456,108 +465,6 @@ impl Daemon {
         self.decide_and_start(&shown, uuid, looked, policy, false).await
     }
 
-    /// Puts a new drive in a slot without a member and starts its rebuild.
-    pub(super) async fn replace_member(
-        self: &Arc<Self>,
-        group: &Arc<Running>,
-        slot: Slot,
-        new_drive: &str,
-        dry_run: bool,
-    ) -> Result<Vec<String>, ApiError> {
-        let view = group.shared.view();
-        if slot.index() >= view.members.len() {
-            let message =
-                format!("group {} has slots 0 to {}, no slot {slot}", group.name(), view.members.len() - 1);
-            return Err(ApiError::new(ErrorCode::GroupSlotInvalid, message));
-        }
-        if !view.member(slot).is_missing() {
-            let drive = group.places.lock()[slot.index()].path.clone().unwrap_or_default();
-            let message = format!("slot {slot} of group {} has a working drive ({drive})", group.name());
-            return Err(ApiError::new(ErrorCode::GroupSlotInvalid, message)
-                .hint(format!("to take it out first: warpraid drive fail {drive}")));
-        }
-        if group.shared.is_offline() {
-            let message = format!("group {} is offline: a blank drive cannot bring it back", group.name());
-            return Err(ApiError::new(ErrorCode::GroupOffline, message)
-                .hint("bring the missing members back: warpraid status names them"));
-        }
-        let path = look::resolve_all(&[new_drive.to_owned()]).await?.remove(0);
-        if let Some((other, of, _)) = self.member_at(&path) {
-            let message =
-                format!("{} is already a member of group {} (slot {of})", path.display(), other.name());
-            return Err(ApiError::new(ErrorCode::DriveIsMember, message));
-        }
-        self.refuse_spare(&path)?;
-        let block = file_block_size(&path, group);
-        let drive = look::open(&path, drives::exclusive(self.options.drive_timeout_ns, block)).await?;
-        let key = self.host.add_drive(drive.clone());
-        let result = self.put_in(group, slot, &path, &drive, key, dry_run).await;
-        if result.is_err() || dry_run {
-            self.release(vec![key]).await;
-        }
-        result
-    }
-
-    async fn put_in(
-        self: &Arc<Self>,
-        group: &Arc<Running>,
-        slot: Slot,
-        path: &std::path::Path,
-        drive: &OpenDrive,
-        key: DriveKey,
-        dry_run: bool,
-    ) -> Result<Vec<String>, ApiError> {
-        let shown = path.display().to_string();
-        let planned = PlanDrive { name: shown.clone(), bytes: drive.size_bytes(), block: drive.block_size() };
-        let layout = group.shared.view().members[slot.index()].layout.clone();
-        check_replacement(&layout, group.shared.block_size(), &planned)
-            .map_err(|error| plan_error(&error))?;
-        let looked = self.look(vec![(key, path.to_owned())]).await?;
-        let looked = looked.first().ok_or_else(stopping)?;
-        if let Observation::Unreadable(error) = &looked.seen.what {
-            return Err(io_failed(&shown, error));
-        }
-        if let Ok((old, _)) = Self::may_return(group, looked) {
-            let message = format!("{shown} is the old member of slot {old} of group {}", group.name());
-            return Err(ApiError::new(ErrorCode::DriveIsMember, message).hint(format!(
-                "warpraid group readd {} {shown} takes it back and copies only what changed",
-                group.name()
-            )));
-        }
-        Self::refuse_used(looked, drive)?;
-        let steps = vec![
-            format!("{shown} becomes slot {slot} of group {}", group.name()),
-            format!("its data is rebuilt: {} bytes", group.shared.geometry().member_bytes()),
-        ];
-        if dry_run {
-            return Ok(steps);
-        }
-        let uuid = group.uuid;
-        let joined = on_lane(&group.home, move |state| async move {
-            let group = state.group(uuid).ok_or(IoKind::ShuttingDown)?;
-            let drive = state.env().drive(key).ok_or(IoKind::Gone)?;
-            let (view, drives) = (group.shared().view(), member_drives(&group));
-            let meta = group.shared().meta();
-            let member = prepare_member(state.env(), meta, &view, slot, (key, &drive), &drives).await;
-            group.add_member(slot, member.map_err(|error| error.kind)?).await.map(|_| ())
-        });
-        let place = Place::of(key, shown.clone(), drive);
-        joined.await.map_err(|_| stopping())?.map_err(|kind| {
-            let (code, why) = match kind {
-                IoKind::BeyondTolerance => {
-                    (ErrorCode::GroupOffline, "there is no source to rebuild from".into())
-                }
-                kind => (ErrorCode::Io, place.why_dropped(Some(kind))),
-            };
-            ApiError::new(code, format!("{shown} could not join group {}: {why}", group.name()))
-        })?;
-        group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
-        self.state.remember_drives([path.to_owned()]);
-        self.remember_members(group);
-        self.start_rebuild(group, slot);
-        Ok(steps)
-    }
-
     /// Drops a member as the operator asked.
     pub(super) async fn fail_member(
         &self,
@@ -599,12 +506,4 @@ impl Daemon {
         self.release(vec![key]).await;
         wiped.map_err(|_| stopping())?.map_err(|error| io_failed(&path.display().to_string(), &error))
     }
-}
-
-/// Files have no block size of their own: one that joins a group of 4096-byte blocks is used with those.
-pub(super) fn file_block_size(
-    path: &std::path::Path,
-    group: &Running,
-) -> Option<raid_core::units::BlockSize> {
-    path.is_file().then(|| group.shared.block_size())
 }

@@ -227,6 +227,10 @@ impl Daemon {
             doc.group = Some(group.name().to_owned());
             doc.group_uuid = Some(group.uuid.to_string());
             doc.slot = Some(slot.0);
+            if group.is_filling(key) {
+                doc.why = Some(format!("is being filled to replace the drive of slot {slot}"));
+                return Ok(doc);
+            }
             doc.device_uuid = Some(view.member(slot).device_uuid.to_string());
             doc.errors.commands = status.slots[slot.index()].errors;
             return Ok(doc);

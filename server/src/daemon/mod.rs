@@ -7,7 +7,8 @@
 //! | `drives`, `look` | drives by name, and what lies on them |
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `refused` | why a start was refused, and what one came to, in words |
-//! | `groups` | create, assemble, stop, delete, undelete, replace |
+//! | `groups` | create, assemble, stop, delete, undelete |
+//! | `replace` | a new drive for a slot: rebuilt, or filled while the old one serves |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd`, `comeback` | a dropped member comes back; whether it could |
@@ -19,6 +20,7 @@
 //! | `notes`, `metrics` | what becomes an event, what is counted |
 //! | `faults` | drives that fail on purpose |
 //! | `sick` | members that are slow or fail too often |
+//! | `write_mostly` | members that are read only where no other copy can be |
 //! | `spares` | drives that wait for a member to be lost |
 //! | `samples` | what the charts are made of |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
@@ -47,6 +49,7 @@ mod metrics;
 mod notes;
 mod readd;
 mod refused;
+mod replace;
 mod running;
 mod samples;
 mod scrub;
@@ -60,6 +63,7 @@ mod sweeps;
 mod unstarted;
 mod verbs;
 mod words;
+mod write_mostly;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -15,9 +15,9 @@ use raid_core::ports::{DriveKey, Env, IoKind};
 use raid_core::units::{Slot, Uuid};
 
 use super::api::Api;
-use super::groups::file_block_size;
 use super::host::unix_seconds;
 use super::look::Looked;
+use super::replace::file_block_size;
 use super::running::{Place, Running};
 use super::sweeps::member_drives;
 use super::{Daemon, drives, io_failed, stopping};

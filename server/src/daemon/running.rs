@@ -3,6 +3,7 @@
 //! Invariant: a drive in the host's registry that a slot names here is open and ours; when the engine has dropped its
 //! member, [`Running::release_dropped`] lets go of it, so that the drive can be looked at, wiped or put back.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,12 +23,13 @@ use super::host::{Host, unix_seconds};
 use super::jobs::Job;
 use super::lane_ops;
 use super::lost::Lost;
+use super::replace::Filling;
 use super::scrub::Keeper;
 use super::settings::SettingsStore;
 use super::status::{Comeback, GroupFacts, MemberFacts, judge};
 use super::words;
 use crate::control::model::{
-    EpochDoc, ErrorCountsDoc, GroupDoc, Health, Journal, MemberDoc, MemberState, Operation,
+    EpochDoc, ErrorCountsDoc, GroupDoc, Health, Journal, MemberDoc, MemberState, Operation, ProgressDoc,
 };
 use crate::control::{ApiError, ErrorCode};
 
@@ -120,6 +122,8 @@ pub(super) struct Running {
     pub lost: Mutex<Lost>,
     /// What is set for groups on this host.
     pub settings: Arc<SettingsStore>,
+    /// Drives that are being filled to take a slot whose member still serves.
+    pub fillings: Mutex<BTreeMap<Slot, Filling>>,
     /// Long operations.
     pub jobs: Mutex<Vec<Arc<Job>>>,
     /// Held by whoever rebuilds: one pass takes all slots along.
@@ -142,11 +146,25 @@ impl Running {
         }
     }
 
-    /// The slot whose drive has this key.
+    /// The slot whose drive has this key, or is to be this one.
     #[must_use]
     pub(super) fn slot_of(&self, key: DriveKey) -> Option<Slot> {
-        let places = self.places.lock();
-        (0u8..).map(Slot).zip(places.iter()).find(|(_, place)| place.key == Some(key)).map(|(slot, _)| slot)
+        let is_it = |place: &Place| place.key == Some(key);
+        let member = (0u8..)
+            .map(Slot)
+            .zip(self.places.lock().iter())
+            .find(|(_, place)| is_it(place))
+            .map(|(slot, _)| slot);
+        member.or_else(|| {
+            let fillings = self.fillings.lock();
+            fillings.iter().find(|(_, filling)| is_it(&filling.place)).map(|(slot, _)| *slot)
+        })
+    }
+
+    /// Whether the drive with this key is being filled.
+    #[must_use]
+    pub(super) fn is_filling(&self, key: DriveKey) -> bool {
+        self.fillings.lock().values().any(|filling| filling.place.key == Some(key))
     }
 
     /// The slot whose member has this path, serial or device uuid.
@@ -356,11 +374,13 @@ impl Running {
         counts: &raid_core::engine::SlotStatus,
         facts: MemberFacts,
         status: &GroupStatus,
-        jobs: &[crate::control::model::ProgressDoc],
+        jobs: &[ProgressDoc],
     ) -> MemberDoc {
         let member = status.view.member(Slot(slot));
-        let progress =
-            jobs.iter().find(|job| job.slot == Some(slot) && job.operation == Operation::Rebuild).cloned();
+        let of_member = [Operation::Rebuild, Operation::Replace];
+        let is_its = |job: &&ProgressDoc| job.slot == Some(slot) && of_member.contains(&job.operation);
+        let progress = jobs.iter().find(is_its).cloned();
+        let successor = self.fillings.lock().get(&Slot(slot)).and_then(|filling| filling.place.path.clone());
         MemberDoc {
             slot,
             state: facts.state,
@@ -371,6 +391,8 @@ impl Running {
             errors: ErrorCountsDoc { commands: counts.errors },
             why: if facts.state == MemberState::InSync { None } else { facts.why },
             progress,
+            write_mostly: self.shared.is_write_mostly(Slot(slot)),
+            successor,
             latency: None,
         }
     }

@@ -3,18 +3,19 @@
 //! Belongs to this host, not to the drives: a group that moves to another host starts with the defaults there. The file
 //! carries a version; one of a later version is left alone, its groups run with the defaults, and changes are refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use raid_core::units::Uuid;
+use raid_core::units::{Slot, Uuid};
 use serde::{Deserialize, Serialize};
 
 use super::api::Api;
 use super::host::replace_file;
+use super::write_mostly;
 use crate::control::group_set::GroupSet;
 use crate::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
 use crate::control::{Answer, ApiError, ErrorCode};
@@ -195,7 +196,18 @@ impl Api {
         let _change = daemon.change.lock().await;
         let running = daemon.need_running(&group)?;
         let mut settings = running.settings.of(running.uuid);
-        let steps = settings.change(&what);
+        let mut steps = settings.change(&what);
+        let marked: Option<BTreeSet<Slot>> =
+            what.write_mostly.as_ref().map(|slots| slots.iter().copied().map(Slot).collect());
+        if let Some(slots) = &marked {
+            write_mostly::check(running.shared.geometry(), slots)?;
+            let view = running.shared.view();
+            if let Some(slot) = slots.iter().find(|slot| view.member(**slot).is_missing()) {
+                let message = format!("slot {slot} of group {} has no drive to be marked", running.name());
+                return Err(ApiError::new(ErrorCode::GroupSlotInvalid, message).hint("replace it first"));
+            }
+            steps.push(write_mostly::words(slots));
+        }
         let mut action = ActionDoc::new("group set", running.name(), what.dry_run, steps);
         if !what.dry_run {
             running.settings.set(running.uuid, settings.clone()).map_err(|error| {
@@ -206,6 +218,9 @@ impl Api {
                 .hint("look at the folder given as --state-dir; nothing was changed")
             })?;
             settings.apply(&running.shared);
+            if let Some(slots) = marked {
+                daemon.mark_write_mostly(&running, slots).await?;
+            }
         }
         action.groups.push(running.doc());
         Ok(action.into())

@@ -272,7 +272,10 @@ impl Daemon {
             }
             watch.take([drive.metered(IoOp::Read), drive.metered(IoOp::Write)]);
             watch.count_errors(status.slots[slot.index()].errors);
-            judged.push((slot, (watch.medians, watch.is_slow)));
+            // The operator has said that it may be slow, and it is hardly read.
+            if !group.shared.is_write_mostly(slot) {
+                judged.push((slot, (watch.medians, watch.is_slow)));
+            }
         }
         let members: Vec<(Medians, bool)> = judged.iter().map(|(_, member)| *member).collect();
         for ((slot, _), (verdict, others)) in judged.iter().zip(verdicts(&members)) {

@@ -154,6 +154,7 @@ impl Daemon {
         let devices: Vec<Uuid> = plan.slots.iter().map(|slot| slot.record.device_uuid).collect();
         let left_out = left_out_by_device(&plan, &looked);
         let stale = stale_paths(&plan, &looked);
+        let interrupted = super::replace::interrupted(&looked);
         let started = on_lane(&self.lanes[0], move |state| async move { start(state.env(), plan).await })
             .await
             .map_err(|_| stopping())?;
@@ -188,6 +189,7 @@ impl Daemon {
             scrub: parking_lot::Mutex::new(super::scrub::Keeper::open(&self.options.state_dir, uuid)),
             lost: parking_lot::Mutex::default(),
             settings: Arc::clone(&self.settings),
+            fillings: parking_lot::Mutex::default(),
             jobs: parking_lot::Mutex::default(),
             rebuild_turn: tokio::sync::Mutex::default(),
         });
@@ -201,6 +203,7 @@ impl Daemon {
         tracing::info!(group = group.name(), %uuid, epoch = group.shared.view().epoch.counter, "group started");
         self.start_jobs(&group, rebuilding);
         self.take_back_left_out(&group, stale).await;
+        self.resume_filling(&group, interrupted).await;
         Ok(Started { group, warnings })
     }
 

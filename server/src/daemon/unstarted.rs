@@ -62,6 +62,8 @@ fn member_docs(ours: &Ours, looked: &[Looked]) -> Vec<MemberDoc> {
                 errors: ErrorCountsDoc::default(),
                 why,
                 progress: None,
+                write_mostly: false,
+                successor: None,
                 latency: None,
             }
         })

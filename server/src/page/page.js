@@ -150,7 +150,7 @@ function showSlot(node, member) {
   const state = stateOf(member.state);
   setAttr(node, 'data-health', state.health);
   const percent = member.progress ? ` ${member.progress.percent} %` : '';
-  fill(node, { slot: String(member.slot), glyph: state.glyph, word: member.progress ? `rebuild${percent}` : state.word });
+  fill(node, { slot: String(member.slot), glyph: state.glyph, word: member.progress ? `${member.progress.operation}${percent}` : state.word });
   const drive = [member.drive ?? 'no drive', member.serial && `serial ${member.serial}`, member.why].filter(Boolean).join(', ');
   const link = part(node, 'link');
   setAttr(link, 'title', `slot ${member.slot}: ${state.word}${percent}; ${drive}`);

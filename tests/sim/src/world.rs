@@ -12,7 +12,7 @@ use raid_core::units::{
     BlockSize, DataIndex, DriveOffset, GroupOffset, LaneId, Slot, Stripe, Uuid, u64_of, usize_of,
     usize_of_u32,
 };
-use raid_core::view::{Epoch, Member, MemberLayout, MemberState, View};
+use raid_core::view::{Epoch, Member, MemberLayout, MemberState, Successor, View};
 
 use crate::drive::SimDrive;
 use crate::env::SimEnv;
@@ -70,6 +70,7 @@ fn member(key: u64, state: MemberState, data_bytes: u64) -> Member {
         dev_number: u16::try_from(key).expect("few drives"),
         last_in_sync: 1,
         layout,
+        successor: None,
     }
 }
 
@@ -280,6 +281,19 @@ impl World {
         let group = self.group.clone();
         let member = member(u64_of(number), MemberState::Rebuilding, self.shape.member_bytes);
         self.executor.block_on(async move { group.add_member(Slot(slot), member).await })
+    }
+
+    /// A new blank drive, to succeed a member that still serves.
+    #[must_use]
+    pub fn successor(&mut self) -> Successor {
+        let number = self.add_drive();
+        let member = member(u64_of(number), MemberState::InSync, self.shape.member_bytes);
+        Successor {
+            drive: DriveKey(u64_of(number)),
+            device_uuid: member.device_uuid,
+            dev_number: member.dev_number,
+            layout: member.layout,
+        }
     }
 
     /// Puts the drive that was dropped from a slot back into it.

@@ -49,7 +49,7 @@ impl<E: Env> Group<E> {
     }
 
     async fn mend_window(&self, wrong: Option<Slot>, findings: &mut [Finding]) -> Result<(), SweepError> {
-        let _writer = self.0.shared.start_writer().map_err(|_| SweepError::Cancelled)?;
+        let _writer = self.0.shared.admit_writer().await.map_err(|_| SweepError::Cancelled)?;
         for _ in 0..ATTEMPTS_MAX {
             match self.mend_once(wrong, findings).await {
                 Ok(is_repaired) => {

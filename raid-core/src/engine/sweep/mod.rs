@@ -10,6 +10,7 @@ mod rebuild;
 mod resync;
 mod scrub;
 mod sparse;
+mod succeed;
 
 use core::fmt;
 use core::ops::Range;
@@ -30,6 +31,7 @@ use crate::ports::{Clock, Env, IoError};
 use crate::units::{Slot, Stripe};
 
 pub use scrub::{FINDINGS_MAX, Finding, ScrubMode, ScrubState, What};
+pub use succeed::Succession;
 
 /// Longest wait before the pace is looked at again.
 const NAP_NS: u64 = 100_000_000;

@@ -28,7 +28,7 @@ pub(super) type Targets = SmallVec<[Slot; 2]>;
 
 /// How one window of the targets is made.
 #[derive(PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// Read these columns and solve for those; the targets' own are among them.
     Solve(Roles, SmallVec<[Role; 2]>),
     /// Copy from this member.
@@ -38,7 +38,7 @@ enum Way {
 }
 
 impl Way {
-    fn leases(&self) -> usize {
+    pub(super) fn leases(&self) -> usize {
         match self {
             Self::Solve(read, solve) => read.len() + solve.len(),
             Self::Copy(_) => 1,
@@ -154,7 +154,9 @@ impl<E: Env> Group<E> {
         if geometry.level().parities() == 0 {
             let Role::Data(index) = roles[0] else { return Way::Lost };
             let source = match shared.regions.is_synced(window.stripe.0) {
-                true => stripe::copies(geometry, window.stripe, index).find(|&other| readable(other)),
+                true => stripe::copies(geometry, window.stripe, index)
+                    .filter(|&other| readable(other))
+                    .min_by_key(|&other| shared.read_rank(other)),
                 false => stripe::mirror_source(geometry, lane, window.stripe, index),
             };
             return source.filter(|&other| readable(other)).map_or(Way::Lost, Way::Copy);
@@ -260,7 +262,7 @@ impl<E: Env> Group<E> {
         Ok(())
     }
 
-    fn copy_want(&self, window: &Window, from: Slot, lease: usize) -> Want {
+    pub(super) fn copy_want(&self, window: &Window, from: Slot, lease: usize) -> Want {
         Want {
             slot: from,
             stripe: window.stripe,
@@ -271,7 +273,7 @@ impl<E: Env> Group<E> {
     }
 
     /// The targets' columns, computed from what was read.
-    async fn rebuilt(
+    pub(super) async fn rebuilt(
         &self,
         slots: &Targets,
         todo: &[Window],
@@ -308,7 +310,7 @@ impl<E: Env> Group<E> {
     }
 }
 
-fn lease_sizes(todo: &[Window], ways: &[Way]) -> Vec<u32> {
+pub(super) fn lease_sizes(todo: &[Window], ways: &[Way]) -> Vec<u32> {
     let sizes = todo.iter().zip(ways).flat_map(|(window, way)| {
         core::iter::repeat_n(window.columns.end - window.columns.start, way.leases())
     });

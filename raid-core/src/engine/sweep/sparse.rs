@@ -18,7 +18,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Takes the puts of zeroes out; gives the ranges they were for, neighbours joined.
-fn take_zeroes(puts: &mut Vec<Put>) -> Vec<(Slot, Range<u64>)> {
+pub(super) fn take_zeroes(puts: &mut Vec<Put>) -> Vec<(Slot, Range<u64>)> {
     let (zeroes, rest) = core::mem::take(puts).into_iter().partition(|put| is_zero(put.seg.bytes()));
     *puts = rest;
     let mut zeroes: Vec<Put> = zeroes;

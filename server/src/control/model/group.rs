@@ -151,8 +151,12 @@ pub struct MemberDoc {
     pub errors: ErrorCountsDoc,
     /// Why it was dropped, in words.
     pub why: Option<String>,
-    /// How far its rebuild is.
+    /// How far its rebuild is, or the filling of the drive that is to take its place.
     pub progress: Option<ProgressDoc>,
+    /// Whether it is read only where no other copy can be.
+    pub write_mostly: bool,
+    /// Path of the drive that is being filled to take its place while it goes on serving.
+    pub successor: Option<String>,
     /// How fast it answers; none until it was watched for a while.
     pub latency: Option<LatencyDoc>,
 }

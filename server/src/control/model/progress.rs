@@ -13,6 +13,8 @@ pub enum Operation {
     Resync,
     /// A member's contents remade.
     Rebuild,
+    /// A new drive filled with what a member holds that goes on serving.
+    Replace,
     /// Redundancy compared with the data.
     Check,
 }

@@ -107,6 +107,15 @@ impl Api {
     pub(in crate::daemon) async fn drive_fail(&self, drive: String, how: DriveFail) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
+        if let Some((group, slot, shown)) = daemon.stop_filling(&drive, how.dry_run) {
+            let steps = vec![format!(
+                "{shown} is no longer filled for slot {slot} of group {}, whose drive keeps it; {shown} is wiped",
+                group.name()
+            )];
+            let mut action = ActionDoc::new("drive fail", shown, how.dry_run, steps);
+            action.groups.push(group.doc());
+            return Ok(action.into());
+        }
         let Some((group, slot)) = daemon.member_called(&drive)? else {
             let path = self.drive_path(&drive).await?;
             let message = format!("{} is no member of a running group", path.display());

@@ -16,6 +16,7 @@ use crate::daemon::disks::mkfs_doc;
 use crate::daemon::groups::{NewGroupWish, Taken};
 use crate::daemon::running::Running;
 use crate::daemon::start::Started;
+use crate::daemon::write_mostly;
 
 /// How often a wait looks.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
@@ -82,7 +83,7 @@ impl Api {
 
     pub(in crate::daemon) fn wait_is_over(group: &Running, what: WaitFor) -> bool {
         let view = group.shared.view();
-        let rebuilt = view.is_complete();
+        let rebuilt = view.is_complete() && group.fillings.lock().is_empty();
         match what {
             WaitFor::Rebuilt => rebuilt,
             WaitFor::Synced => group.is_synced(),
@@ -120,18 +121,32 @@ impl Api {
         let taken =
             daemon.take_blank(&what.drives, what.level.into(), what.chunk_bytes, !what.dry_run).await?;
         let plan = plan_doc(&taken);
-        let steps = plan
+        let paths: Vec<_> = taken.drives.iter().map(|(path, _, _)| path.clone()).collect();
+        let checked = write_mostly::slots_of(&what.write_mostly, &paths).await.and_then(|slots| {
+            write_mostly::check(&taken.plan.geometry, &slots.iter().copied().collect()).map(|()| slots)
+        });
+        let write_mostly = match checked {
+            Ok(slots) => slots,
+            Err(error) => {
+                daemon.release(taken.keys()).await;
+                return Err(error);
+            }
+        };
+        let mut steps: Vec<String> = plan
             .drives
             .iter()
             .map(|drive| format!("{} becomes slot {} of group {}", drive.path, drive.slot, what.name))
             .collect();
+        if !write_mostly.is_empty() {
+            steps.push(write_mostly::words(&write_mostly.iter().copied().collect()));
+        }
         let mut action = ActionDoc::new("group create", what.name.clone(), what.dry_run, steps);
         action.plan = Some(plan);
         if what.dry_run {
             daemon.release(taken.keys()).await;
             return Ok(action.into());
         }
-        let wish = NewGroupWish { name: &what.name, level: what.level.into(), init: what.init };
+        let wish = NewGroupWish { name: &what.name, level: what.level.into(), init: what.init, write_mostly };
         let started = daemon.create_on(&wish, taken).await?;
         Ok(self.started(action, started).await)
     }
@@ -220,7 +235,7 @@ impl Api {
                 ));
             }
         };
-        let steps = daemon.replace_member(&running, slot, &how.new_drive, how.dry_run).await?;
+        let steps = daemon.replace(&running, slot, &how.new_drive, how.now, how.dry_run).await?;
         let mut action = ActionDoc::new("group replace", running.name(), how.dry_run, steps);
         action.groups.push(running.doc());
         Ok(action.into())

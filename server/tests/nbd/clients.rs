@@ -2,15 +2,13 @@
 //!
 //! A test whose client is not installed says so and does nothing; `tests/run` installs them all.
 
-mod common;
-
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::served::{RAID6, Served, Shape, wait};
+use super::common::served::{RAID6, Served, Shape, wait};
 use raid_core::geometry::Level;
 use raid_core::units::{BlockSize, usize_of};
 use server::nbd::address::Address;

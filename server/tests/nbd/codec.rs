@@ -1,8 +1,6 @@
 //! The handshake and request checks alone: any bytes, any splits, any order.
 
-mod common;
-
-use common::client::{context_data, go_data, option_bytes};
+use super::common::client::{context_data, go_data, option_bytes};
 use proptest::prelude::*;
 use raid_core::ports::Durability;
 use raid_core::units::usize_of_u32;
@@ -266,7 +264,7 @@ fn ad_05_malformed_options_get_their_own_errors() {
     let structured = (option::STRUCTURED_REPLY, Vec::new());
     let second = |number: u32, data: Vec<u8>| answers(&[structured.clone(), (number, data)]).0[1].0;
     assert_eq!(second(option::SET_META_CONTEXT, vec![9; 9]), option_reply::ERR_INVALID);
-    let many = [&common::client::string(b"g/a")[..], &u32::MAX.to_be_bytes()].concat();
+    let many = [&super::common::client::string(b"g/a")[..], &u32::MAX.to_be_bytes()].concat();
     assert_eq!(second(option::SET_META_CONTEXT, many), option_reply::ERR_INVALID);
     assert_eq!(second(option::SET_META_CONTEXT, context_data(b"x", &[])), option_reply::ERR_UNKNOWN);
 }

@@ -2,89 +2,23 @@
 //! resync, the next start brings nobody into sync who holds a stale block (SAFETY M6, S3, S4). The engine runs over drives
 //! that carry its metadata.
 
-mod membership_world;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use membership_world::{Image, TestEnv, World, forced, waited};
-use raid_core::engine::{Group, GroupConfig, IntentConfig, Pace, ScrubMode, Shared};
-use raid_core::format::bitmap::IntentMap;
-use raid_core::geometry::Level;
-use raid_core::lease::{Lease, Segs};
-use raid_core::membership::{
-    Decision, Doubt, GroupMeta, NoReturn, Observation, Ours, Policy, StartParts, prepare_return,
+use crate::running::{
+    Stamped, assert_consistent, assert_current, ours, places, rebuild, run, settle, stamp, start, write,
 };
-use raid_core::ports::{DriveKey, Durability, Env, IoKind, Pool};
-use raid_core::units::{GroupOffset, Slot, Uuid};
+use crate::world::{Image, TestEnv, World, forced};
+use raid_core::engine::{Group, Pace};
+use raid_core::geometry::Level;
+use raid_core::membership::{Decision, GroupMeta, NoReturn, Ours, Policy, prepare_return};
+use raid_core::ports::{DriveKey, Env, IoKind};
+use raid_core::units::{Slot, Uuid};
 use raid_core::view::MemberState;
 
-const BLOCK: u64 = 4096;
 /// About so many cuts are tried of each life; `WARPRAID_ALL_CUTS` tries every one (minutes).
 const CUTS: usize = 60;
-
-/// What the server makes of a start.
-fn run(world: &World, parts: StartParts) -> Group<TestEnv> {
-    let doubtful: Vec<_> = parts.bitmap.as_ref().map_or_else(Vec::new, |image| {
-        let map = IntentMap::new(&parts.geometry, u64::from(image.header.chunk_bytes));
-        image.bits.iter_dirty().map(|bit| map.stripes_of(bit)).collect()
-    });
-    let (unsynced, dirty) = match parts.doubt {
-        Doubt::None => (Vec::new(), Vec::new()),
-        Doubt::Unsynced => (doubtful, Vec::new()),
-        Doubt::Torn => (Vec::new(), doubtful),
-    };
-    let intents = parts.bitmap.as_ref().map(|image| IntentConfig {
-        chunk_bytes: u64::from(image.header.chunk_bytes),
-        bits: image.bits.len(),
-        dirty_bits: image.bits.iter_dirty().collect(),
-        header: image.header.encode().to_vec(),
-    });
-    let shared = Shared::new(GroupConfig {
-        name: "tank".into(),
-        geometry: parts.geometry,
-        block_size: raid_core::units::BlockSize::B512,
-        view: parts.view,
-        meta: Arc::new(parts.meta),
-        intents,
-        unsynced,
-        dirty,
-        bad_blocks: parts.bad_blocks,
-        rebuilding: parts.rebuilding,
-        lanes: 1,
-    });
-    Group::new(world.env.clone(), shared)
-}
-
-async fn write(group: &Group<TestEnv>, at: u64, stamp: u8) {
-    let sizes: Vec<u32> = group.shared().geometry().pieces(GroupOffset(at), BLOCK).collect();
-    let mut leases = group.env().lease(Pool::Request, &sizes).await;
-    leases.iter_mut().for_each(|lease| lease.bytes_mut().fill(stamp));
-    let from: Segs = leases.into_iter().map(Lease::share).collect();
-    group.write(GroupOffset(at), from, Durability::Fua).await.expect("within the tolerance");
-}
-
-async fn read(group: &Group<TestEnv>, at: u64) -> Result<Vec<u8>, IoKind> {
-    let sizes: Vec<u32> = group.shared().geometry().pieces(GroupOffset(at), BLOCK).collect();
-    let done = group.read(GroupOffset(at), group.env().lease(Pool::Request, &sizes).await).await;
-    done.result.map_err(|error| error.kind)?;
-    Ok(done.buf.unwrap().iter().flat_map(|lease| lease.bytes().to_vec()).collect())
-}
-
-async fn settle(group: &Group<TestEnv>) {
-    for _ in 0..8 {
-        group.tick().await.unwrap();
-    }
-}
-
-fn ours(world: &World, drive: usize) -> Ours {
-    let seen = world.observe(&[drive]).remove(0);
-    match seen.what {
-        Observation::Ours(ours) => *ours,
-        other => panic!("{other}"),
-    }
-}
 
 /// Puts a drive back and rebuilds whatever is to be rebuilt.
 async fn come_back(group: &Group<TestEnv>, ours: &Ours, drive: usize) -> Result<Slot, NoReturn> {
@@ -93,75 +27,6 @@ async fn come_back(group: &Group<TestEnv>, ours: &Ours, drive: usize) -> Result<
     let (slot, member) = prepare_return(&meta, ours, key).await?;
     group.readd_member(slot, member, &[]).await.expect("joins");
     Ok(slot)
-}
-
-async fn rebuild(group: &Group<TestEnv>) {
-    for (slot, result) in group.rebuild_pending(|_| Arc::new(Pace::default())).await {
-        result.unwrap_or_else(|error| panic!("slot {slot}: {error}"));
-    }
-}
-
-/// Where the test writes: blocks in different stripes and under different bits.
-fn places(group: &Group<TestEnv>) -> Vec<u64> {
-    let capacity = group.shared().geometry().capacity_bytes();
-    (0..4).map(|n| capacity / 4 * n / BLOCK * BLOCK + 3 * BLOCK).collect()
-}
-
-fn start(world: &World, group: Uuid, all: &[usize]) -> Option<Group<TestEnv>> {
-    let plan = match world.decide(group, all, waited()) {
-        Decision::Start(plan) => plan,
-        // Dirty and degraded, without a journal: the operator's word.
-        Decision::Refuse(refusal) if refusal.yields_to_force() => match world.decide(group, all, forced()) {
-            Decision::Start(plan) => plan,
-            other => panic!("{other}"),
-        },
-        _ => return None,
-    };
-    Some(run(world, world.start_plan(*plan)))
-}
-
-/// A write to one of the places: recorded events before it began and when it was acknowledged.
-struct Stamped {
-    began: usize,
-    acknowledged: usize,
-    at: u64,
-    stamp: u8,
-}
-
-/// Writes that block, and notes when.
-async fn stamp(group: &Group<TestEnv>, log: &RefCell<Vec<Stamped>>, at: u64, stamp: u8) {
-    let events = || group.env().recorder.events.borrow().len();
-    let began = events();
-    write(group, at, stamp).await;
-    log.borrow_mut().push(Stamped { began, acknowledged: events(), at, stamp });
-}
-
-/// Every place holds the last write acknowledged before the cut, or one that had begun.
-async fn assert_current(group: &Group<TestEnv>, log: &[Stamped], cut: usize, context: &str) {
-    for at in places(group) {
-        let block = read(group, at).await.unwrap_or_else(|kind| panic!("{context}: {at}: {kind:?}"));
-        let mut may: Vec<u8> = vec![1];
-        for write in log.iter().filter(|write| write.at == at && write.began <= cut) {
-            if write.acknowledged <= cut {
-                may.clear();
-            }
-            may.push(write.stamp);
-        }
-        assert!(may.contains(&block[0]), "{context}: {} at {at}, may be {may:?}", block[0]);
-    }
-}
-
-/// Every block reads, and all redundancy matches: whatever subset of the members serves, a read gives the same.
-async fn assert_consistent(group: &Group<TestEnv>, context: &str) {
-    for at in places(group) {
-        let block = read(group, at).await.unwrap_or_else(|kind| panic!("{context}: {at}: {kind:?}"));
-        assert!(block.iter().all(|&byte| byte == block[0]), "{context}: a torn block at {at}");
-    }
-    let state = parking_lot::Mutex::default();
-    group.scrub(ScrubMode::Report, &Pace::default(), &state).await.unwrap();
-    let report = state.into_inner();
-    assert_eq!(report.mismatched, 0, "{context}: redundancy does not match");
-    assert_eq!(report.skipped, 0, "{context}");
 }
 
 /// The life that is cut: slot 1 drops, three writes skip it, it comes back, is resynced, and one more write follows.
@@ -291,7 +156,7 @@ fn who_does_not_qualify_is_told_why() {
     let replaced = group.clone();
     world.run(|env| async move {
         let (view, meta) = (replaced.shared().view(), Arc::clone(replaced.shared().meta()));
-        let drives = membership_world::handles(&env, &view);
+        let drives = crate::world::handles(&env, &view);
         let (key, drive) = (DriveKey(3), env.drive(DriveKey(3)).unwrap());
         let new = raid_core::membership::prepare_member(&env, &meta, &view, Slot(1), (key, &drive), &drives);
         replaced.add_member(Slot(1), new.await.unwrap()).await.unwrap();
@@ -394,7 +259,7 @@ fn a_restart_at_10_50_and_95_percent_loses_at_most_one_percent() {
             let epoch = running.shared().view().epoch;
             running.fail(epoch, Slot(1), IoKind::Gone).await.unwrap();
             let (view, meta) = (running.shared().view(), Arc::clone(running.shared().meta()));
-            let handles = membership_world::handles(&env, &view);
+            let handles = crate::world::handles(&env, &view);
             let (key, drive) = (DriveKey(3), env.drive(DriveKey(3)).unwrap());
             let new =
                 raid_core::membership::prepare_member(&env, &meta, &view, Slot(1), (key, &drive), &handles);

@@ -31,26 +31,26 @@ type Shared = Arc<Mutex<Way>>;
 
 /// One end.
 #[derive(Clone)]
-pub struct End {
+pub(crate) struct End {
     inward: Shared,
     outward: Shared,
     packet: usize,
 }
 
 /// Two connected ends; the first one's receives bring at most `packet` bytes.
-pub fn pipe(packet: usize) -> (End, End) {
+pub(crate) fn pipe(packet: usize) -> (End, End) {
     let (a, b) = (Shared::default(), Shared::default());
     let first = End { inward: Arc::clone(&a), outward: Arc::clone(&b), packet };
     (first, End { inward: b, outward: a, packet: usize::MAX })
 }
 
 impl End {
-    pub fn peer(&self) -> PipePeer {
+    pub(crate) fn peer(&self) -> PipePeer {
         PipePeer(self.clone())
     }
 
     /// Closes both directions, as a process that dies does; what was sent can still be received.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         for way in [&self.inward, &self.outward] {
             let mut way = way.lock().unwrap();
             way.is_closed = true;
@@ -76,7 +76,7 @@ impl End {
     }
 
     /// Sends all of it.
-    pub async fn put(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn put(&self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
         poll_fn(|cx| {
             let mut way = self.outward.lock().unwrap();
@@ -97,7 +97,7 @@ impl End {
     }
 
     /// Receives exactly `n` bytes.
-    pub async fn get(&self, n: usize) -> io::Result<Vec<u8>> {
+    pub(crate) async fn get(&self, n: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; n];
         let mut at = 0;
         while at < n {
@@ -134,7 +134,7 @@ impl Transport for End {
 }
 
 /// What other lanes see of an end.
-pub struct PipePeer(End);
+pub(crate) struct PipePeer(End);
 
 impl Peer for PipePeer {
     fn is_hung_up(&self) -> bool {

@@ -20,7 +20,7 @@ use server::nbd::Limits;
 use server::nbd::address::Address;
 use server::nbd::server::{NbdServer, Source};
 
-pub struct TestClock(Lane);
+pub(crate) struct TestClock(Lane);
 
 impl Clock for TestClock {
     fn now_ns(&self) -> u64 {
@@ -36,7 +36,7 @@ impl Clock for TestClock {
     }
 }
 
-pub struct Inner {
+pub(crate) struct Inner {
     lane: Lane,
     clock: TestClock,
     parity: CpuParity,
@@ -46,7 +46,7 @@ pub struct Inner {
 
 /// A lane without a daemon.
 #[derive(Clone)]
-pub struct TestEnv(Rc<Inner>);
+pub(crate) struct TestEnv(Rc<Inner>);
 
 impl Env for TestEnv {
     type Drive = LaneDrive;
@@ -93,7 +93,7 @@ impl Env for TestEnv {
 }
 
 /// A disk of the served group.
-pub struct TestSource {
+pub(crate) struct TestSource {
     shared: Arc<Shared>,
     drives: Arc<BTreeMap<DriveKey, OpenDrive>>,
     start: u64,
@@ -123,16 +123,16 @@ impl Source for TestSource {
 
 /// The shape of a served group.
 #[derive(Clone, Copy)]
-pub struct Shape {
-    pub level: Level,
-    pub members: u8,
-    pub chunk_bytes: u32,
-    pub member_bytes: u64,
-    pub block: BlockSize,
+pub(crate) struct Shape {
+    pub(crate) level: Level,
+    pub(crate) members: u8,
+    pub(crate) chunk_bytes: u32,
+    pub(crate) member_bytes: u64,
+    pub(crate) block: BlockSize,
 }
 
 /// RAID 6 of 5 over RAM, 192 MiB.
-pub const RAID6: Shape = Shape {
+pub(crate) const RAID6: Shape = Shape {
     level: Level::Raid6,
     members: 5,
     chunk_bytes: 64 * 1024,
@@ -141,15 +141,15 @@ pub const RAID6: Shape = Shape {
 };
 
 /// Lanes, a group and a front end.
-pub struct Served {
-    pub server: NbdServer<TestSource>,
+pub(crate) struct Served {
+    pub(crate) server: NbdServer<TestSource>,
     shared: Arc<Shared>,
     drives: Arc<BTreeMap<DriveKey, OpenDrive>>,
     lanes: Vec<(Remote, JoinHandle<()>)>,
 }
 
 impl Served {
-    pub fn new(shape: Shape, drive: impl Fn(u64) -> OpenDrive) -> Self {
+    pub(crate) fn new(shape: Shape, drive: impl Fn(u64) -> OpenDrive) -> Self {
         let geometry =
             Geometry::new(shape.level, shape.members, shape.chunk_bytes, shape.member_bytes).unwrap();
         let keys = (0..u64::from(shape.members)).map(DriveKey);
@@ -161,6 +161,7 @@ impl Served {
             dev_number: u16::from(slot),
             last_in_sync: 1,
             layout: MemberLayout::bare(shape.member_bytes),
+            successor: None,
         };
         let epoch = Epoch { counter: 1, id: Uuid::from_random(1, 1) };
         let shared = Shared::new(GroupConfig {
@@ -185,27 +186,27 @@ impl Served {
     }
 
     /// A group in memory.
-    pub fn ram(shape: Shape) -> Self {
+    pub(crate) fn ram(shape: Shape) -> Self {
         Self::new(shape, |_| OpenDrive::ram(shape.member_bytes, shape.block))
     }
 
-    pub fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.shared.geometry().capacity_bytes()
     }
 
     /// A disk of the group.
-    pub fn disk(&self, start: u64, len: u64, is_read_only: bool) -> Arc<TestSource> {
+    pub(crate) fn disk(&self, start: u64, len: u64, is_read_only: bool) -> Arc<TestSource> {
         let (shared, drives) = (Arc::clone(&self.shared), Arc::clone(&self.drives));
         Arc::new(TestSource { shared, drives, start, len, is_read_only })
     }
 
     /// Exposes the whole group.
-    pub fn expose_all(&self, address: &Address) {
+    pub(crate) fn expose_all(&self, address: &Address) {
         self.server.expose("g/d", address, self.disk(0, self.capacity(), false)).unwrap();
     }
 
     /// Takes everything out of service and ends the lanes.
-    pub fn stop(self) {
+    pub(crate) fn stop(self) {
         wait(self.server.unexpose_all());
         for (remote, thread) in self.lanes {
             remote.stop();
@@ -215,6 +216,6 @@ impl Served {
 }
 
 /// Runs a future on this thread, which is no lane.
-pub fn wait<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -1,5 +1,5 @@
 //! A dropped member that comes back is resynced by intent bits only, and never comes out stale (SAFETY M6, S4): the engine
-//! over simulated drives. What a crash leaves is `readd_crash.rs`.
+//! over simulated drives. What a crash leaves: `membership/readd.rs`.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

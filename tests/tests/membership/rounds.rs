@@ -1,10 +1,8 @@
 //! create, observe, decide, start, stop: the plain way round, on every level, and what mdadm reads from it.
 
-mod membership_world;
-
 use std::process::Command;
 
-use membership_world::{MIB, World, handles, shapes, waited};
+use crate::world::{MIB, World, handles, shapes, waited};
 use raid_core::format::superblock::Superblock;
 use raid_core::geometry::Level;
 use raid_core::membership::{Decision, Doubt, GroupMeta, Mark, Observation, Policy, Refusal, StartParts};

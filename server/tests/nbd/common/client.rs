@@ -9,30 +9,30 @@ use super::pipe::End;
 
 /// A reply: cookie, error number (0 is success), data with where it belongs, and extents of block status.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Reply {
-    pub cookie: u64,
-    pub error: u32,
-    pub data: Vec<(u64, Vec<u8>)>,
-    pub extents: Vec<(u32, u32)>,
+pub(crate) struct Reply {
+    pub(crate) cookie: u64,
+    pub(crate) error: u32,
+    pub(crate) data: Vec<(u64, Vec<u8>)>,
+    pub(crate) extents: Vec<(u32, u32)>,
 }
 
 /// What the handshake told.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Told {
-    pub size: u64,
-    pub flags: u16,
-    pub blocks: (u32, u32, u32),
+pub(crate) struct Told {
+    pub(crate) size: u64,
+    pub(crate) flags: u16,
+    pub(crate) blocks: (u32, u32, u32),
 }
 
-pub struct TestClient {
-    pub end: End,
-    pub is_structured: bool,
-    pub told: Told,
+pub(crate) struct TestClient {
+    pub(crate) end: End,
+    pub(crate) is_structured: bool,
+    pub(crate) told: Told,
     next: u64,
 }
 
 /// An option as it goes over the wire.
-pub fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
+pub(crate) fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = wire::OPTION_MAGIC.to_be_bytes().to_vec();
     bytes.extend_from_slice(&number.to_be_bytes());
     bytes.extend_from_slice(&u32::try_from(data.len()).unwrap().to_be_bytes());
@@ -40,14 +40,14 @@ pub fn option_bytes(number: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn string(text: &[u8]) -> Vec<u8> {
+pub(crate) fn string(text: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(text.len()).unwrap().to_be_bytes().to_vec();
     bytes.extend_from_slice(text);
     bytes
 }
 
 /// Data of a GO or INFO.
-pub fn go_data(name: &[u8], wants: &[u16]) -> Vec<u8> {
+pub(crate) fn go_data(name: &[u8], wants: &[u16]) -> Vec<u8> {
     let mut bytes = string(name);
     bytes.extend_from_slice(&u16::try_from(wants.len()).unwrap().to_be_bytes());
     for want in wants {
@@ -57,7 +57,7 @@ pub fn go_data(name: &[u8], wants: &[u16]) -> Vec<u8> {
 }
 
 /// Data of a metadata context option.
-pub fn context_data(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn context_data(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
     let mut bytes = string(name);
     bytes.extend_from_slice(&u32::try_from(queries.len()).unwrap().to_be_bytes());
     for query in queries {
@@ -68,7 +68,7 @@ pub fn context_data(name: &[u8], queries: &[&[u8]]) -> Vec<u8> {
 
 impl TestClient {
     /// Shakes hands and chooses the default export; `base:allocation` with structured replies.
-    pub async fn connect(end: End, is_structured: bool) -> io::Result<Self> {
+    pub(crate) async fn connect(end: End, is_structured: bool) -> io::Result<Self> {
         let greeting = end.get(18).await?;
         assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
         end.put(&3_u32.to_be_bytes()).await?;
@@ -96,7 +96,7 @@ impl TestClient {
     }
 
     /// Sends an option and takes its replies up to the last one.
-    pub async fn option(&self, number: u32, data: &[u8]) -> io::Result<Vec<(u32, Vec<u8>)>> {
+    pub(crate) async fn option(&self, number: u32, data: &[u8]) -> io::Result<Vec<(u32, Vec<u8>)>> {
         self.end.put(&option_bytes(number, data)).await?;
         let mut replies = Vec::new();
         loop {
@@ -114,7 +114,7 @@ impl TestClient {
     }
 
     /// Sends a request and its payload; returns its cookie.
-    pub async fn send(
+    pub(crate) async fn send(
         &mut self,
         command: u16,
         flags: u16,
@@ -131,7 +131,7 @@ impl TestClient {
     }
 
     /// The next reply. `len` is the length of the read if it answers one, else 0.
-    pub async fn reply(&mut self, offset: u64, len: u32) -> io::Result<Reply> {
+    pub(crate) async fn reply(&mut self, offset: u64, len: u32) -> io::Result<Reply> {
         let mut reply = Reply::default();
         loop {
             let magic = self.end.get(4).await?;
@@ -191,7 +191,7 @@ impl TestClient {
     }
 
     /// A request and its reply, nothing else in flight.
-    pub async fn call(
+    pub(crate) async fn call(
         &mut self,
         command: u16,
         flags: u16,
@@ -206,13 +206,13 @@ impl TestClient {
         Ok(reply)
     }
 
-    pub async fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> io::Result<u32> {
+    pub(crate) async fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> io::Result<u32> {
         let len = u32::try_from(bytes.len()).unwrap();
         Ok(self.call(wire::command::WRITE, flags, offset, len, bytes).await?.error)
     }
 
     /// The data of a read, put together.
-    pub async fn read(&mut self, offset: u64, len: u32) -> io::Result<Result<Vec<u8>, u32>> {
+    pub(crate) async fn read(&mut self, offset: u64, len: u32) -> io::Result<Result<Vec<u8>, u32>> {
         let reply = self.call(wire::command::READ, 0, offset, len, &[]).await?;
         if reply.error != 0 {
             return Ok(Err(reply.error));

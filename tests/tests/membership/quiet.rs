@@ -2,13 +2,11 @@
 //! starts by itself after a crash (P2, S4), one that was being written never does (SL-09), a member lost while it idled
 //! completes the group again (SL-03), and an older state of a drive is recognised after a crash too (P3).
 
-mod membership_world;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use membership_world::{TestEnv, World, every_crash, forced, handles, waited};
+use crate::world::{TestEnv, World, every_crash, forced, handles, waited};
 use raid_core::engine::{Group, GroupConfig, IntentConfig, Shared};
 use raid_core::format::bitmap::IntentMap;
 use raid_core::geometry::Level;

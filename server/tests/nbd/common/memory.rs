@@ -18,10 +18,10 @@ const PAGE: u64 = 4096;
 
 /// Bytes by page; what is absent is zero.
 #[derive(Clone, Default)]
-pub struct Pages(BTreeMap<u64, Vec<u8>>);
+pub(crate) struct Pages(BTreeMap<u64, Vec<u8>>);
 
 impl Pages {
-    pub fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
+    pub(crate) fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let start = usize_of(at % PAGE);
             let n = bytes.len().min(usize_of(PAGE) - start);
@@ -32,7 +32,7 @@ impl Pages {
         }
     }
 
-    pub fn read(&self, mut at: u64, mut into: &mut [u8]) {
+    pub(crate) fn read(&self, mut at: u64, mut into: &mut [u8]) {
         while !into.is_empty() {
             let start = usize_of(at % PAGE);
             let n = into.len().min(usize_of(PAGE) - start);
@@ -46,7 +46,7 @@ impl Pages {
         }
     }
 
-    pub fn zero(&mut self, range: Range<u64>) {
+    pub(crate) fn zero(&mut self, range: Range<u64>) {
         let touched: Vec<u64> =
             self.0.range(range.start / PAGE..range.end.div_ceil(PAGE)).map(|(&page, _)| page).collect();
         for page in touched {
@@ -56,7 +56,7 @@ impl Pages {
         }
     }
 
-    pub fn vec(&self, at: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn vec(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0xEE; len];
         self.read(at, &mut bytes);
         bytes
@@ -65,26 +65,26 @@ impl Pages {
 
 /// A change that was started, and whether space may be given up (zeroes only).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     Write(Range<u64>, Durability),
     Zero(Range<u64>, bool, Durability),
 }
 
-pub struct Inner {
+pub(crate) struct Inner {
     env: SimEnv,
-    pub size: Cell<u64>,
-    pub block: Cell<BlockSize>,
-    pub piece: u64,
-    pub is_read_only: Cell<bool>,
-    pub now: RefCell<Pages>,
-    pub durable: RefCell<Pages>,
-    pub changes: RefCell<Vec<Change>>,
-    pub flushes: Cell<u32>,
-    pub reads: Cell<u32>,
+    pub(crate) size: Cell<u64>,
+    pub(crate) block: Cell<BlockSize>,
+    pub(crate) piece: u64,
+    pub(crate) is_read_only: Cell<bool>,
+    pub(crate) now: RefCell<Pages>,
+    pub(crate) durable: RefCell<Pages>,
+    pub(crate) changes: RefCell<Vec<Change>>,
+    pub(crate) flushes: Cell<u32>,
+    pub(crate) reads: Cell<u32>,
     /// While shut, changes wait; the first one holds all others up.
-    pub changing: Gate,
+    pub(crate) changing: Gate,
     /// Reads and writes that touch this range fail.
-    pub broken: RefCell<Option<(Range<u64>, IoKind)>>,
+    pub(crate) broken: RefCell<Option<(Range<u64>, IoKind)>>,
     next: Cell<u64>,
     serving: Cell<u64>,
     waiting: RefCell<Vec<std::task::Waker>>,
@@ -92,11 +92,11 @@ pub struct Inner {
 
 /// What can stall on one lane and not on another.
 #[derive(Clone)]
-pub struct LaneGates {
+pub(crate) struct LaneGates {
     /// While shut, there is no memory.
-    pub leasing: Gate,
+    pub(crate) leasing: Gate,
     /// While shut, writes are started but wait before they take their turn, as for scratch memory before a stripe lock.
-    pub entering: Gate,
+    pub(crate) entering: Gate,
 }
 
 impl LaneGates {
@@ -110,10 +110,10 @@ impl LaneGates {
 
 /// The disk on one lane.
 #[derive(Clone)]
-pub struct MemoryDisk(pub Rc<Inner>, pub LaneGates);
+pub(crate) struct MemoryDisk(pub Rc<Inner>, pub LaneGates);
 
 impl MemoryDisk {
-    pub fn new(env: SimEnv, size: u64) -> Self {
+    pub(crate) fn new(env: SimEnv, size: u64) -> Self {
         let changing = Gate::default();
         changing.open();
         let inner = Inner {
@@ -137,7 +137,7 @@ impl MemoryDisk {
     }
 
     /// The same disk on another lane.
-    pub fn another_lane(&self) -> Self {
+    pub(crate) fn another_lane(&self) -> Self {
         Self(Rc::clone(&self.0), LaneGates::opened())
     }
 

@@ -1,11 +1,9 @@
 //! What the NBD tests share: a disk in memory, a connection in memory, and a small client.
 
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part")]
-
-pub mod client;
-pub mod memory;
-pub mod pipe;
-pub mod served;
+pub(crate) mod client;
+pub(crate) mod memory;
+pub(crate) mod pipe;
+pub(crate) mod served;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -25,21 +23,21 @@ use self::pipe::{End, pipe};
 
 /// A door that tasks wait at until it is opened.
 #[derive(Clone, Default)]
-pub struct Gate(Rc<(Cell<bool>, RefCell<Vec<Waker>>)>);
+pub(crate) struct Gate(Rc<(Cell<bool>, RefCell<Vec<Waker>>)>);
 
 impl Gate {
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.0.0.set(true);
         for waker in self.0.1.take() {
             waker.wake();
         }
     }
 
-    pub fn shut(&self) {
+    pub(crate) fn shut(&self) {
         self.0.0.set(false);
     }
 
-    pub fn passed(&self) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn passed(&self) -> impl Future<Output = ()> + use<> {
         let gate = self.clone();
         poll_fn(move |cx| {
             if gate.0.0.get() {
@@ -53,10 +51,10 @@ impl Gate {
 
 /// One disk under one name.
 #[derive(Clone)]
-pub struct OneDisk<X> {
-    pub name: &'static str,
-    pub disk: X,
-    pub clients: Arc<Clients>,
+pub(crate) struct OneDisk<X> {
+    pub(crate) name: &'static str,
+    pub(crate) disk: X,
+    pub(crate) clients: Arc<Clients>,
 }
 
 impl<X: Export> Catalog for OneDisk<X> {
@@ -87,15 +85,15 @@ impl<X: Export> Directory for OneDisk<X> {
 
 /// A simulated lane that serves one disk.
 #[derive(Clone)]
-pub struct World<X = MemoryDisk> {
-    pub executor: Executor,
-    pub env: SimEnv,
-    pub directory: OneDisk<X>,
-    pub limits: Limits,
+pub(crate) struct World<X = MemoryDisk> {
+    pub(crate) executor: Executor,
+    pub(crate) env: SimEnv,
+    pub(crate) directory: OneDisk<X>,
+    pub(crate) limits: Limits,
 }
 
 impl<X: Export> World<X> {
-    pub fn new(seed: u64, disk: impl FnOnce(SimEnv) -> X) -> Self {
+    pub(crate) fn new(seed: u64, disk: impl FnOnce(SimEnv) -> X) -> Self {
         let executor = Executor::new(seed);
         let env = SimEnv::new(&executor);
         let directory = OneDisk { name: "g/d", disk: disk(env.clone()), clients: Clients::new() };
@@ -103,14 +101,14 @@ impl<X: Export> World<X> {
     }
 
     /// The same disk with the same clients, as another lane serves it.
-    pub fn on_lane(&self, env: SimEnv, disk: X) -> Self {
+    pub(crate) fn on_lane(&self, env: SimEnv, disk: X) -> Self {
         let clients = Arc::clone(&self.directory.clients);
         let directory = OneDisk { name: self.directory.name, disk, clients };
         Self { executor: self.executor.clone(), env, directory, limits: self.limits }
     }
 
     /// A new connection whose receives bring at most `packet` bytes; the gate opens when its session has ended.
-    pub fn connect(&self, packet: usize) -> (End, Gate) {
+    pub(crate) fn connect(&self, packet: usize) -> (End, Gate) {
         let (ours, theirs) = pipe(packet);
         let ended = Gate::default();
         let gate = ended.clone();

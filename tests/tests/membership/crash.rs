@@ -1,11 +1,9 @@
 //! Power loss at every write of every change of the metadata: what is left is the group before or the group after, never
 //! none, and never with a member that should not be in it (SAFETY M2, P2, AD-07).
 
-mod membership_world;
-
 use std::collections::BTreeSet;
 
-use membership_world::{Image, World, every_crash, handles, waited};
+use crate::world::{Image, World, every_crash, handles, waited};
 use raid_core::geometry::Level;
 use raid_core::membership::{
     Decision, Observation, PlannedState, Policy, Refusal, StartParts, decide, delete, prepare_member, start,

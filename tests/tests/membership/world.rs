@@ -1,8 +1,6 @@
 //! The world of the membership tests: sparse drives in memory that record every write and can lose power between any
 //! two, and the few steps (create, observe, decide, start) that every test takes.
 
-#![allow(dead_code, unreachable_pub, missing_docs)] // Every test binary uses its own part of it.
-
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -23,32 +21,32 @@ use raid_core::view::{MemberState, View, Witness};
 use sim::{Executor, SimClock, SimEnv};
 
 /// Contents of a drive: the 512-byte sectors that are not zero.
-pub type Image = BTreeMap<u64, Vec<u8>>;
+pub(crate) type Image = BTreeMap<u64, Vec<u8>>;
 
 /// A write as it began: which drive, where, what, and whether it has ended.
 #[derive(Clone, Debug)]
-pub struct Written {
-    pub drive: DriveKey,
-    pub at: u64,
-    pub bytes: Vec<u8>,
-    pub fua: bool,
+pub(crate) struct Written {
+    pub(crate) drive: DriveKey,
+    pub(crate) at: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fua: bool,
 }
 
 /// What happened on the drives of a world, in order.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     Began(usize),
     Ended(usize),
     Flushed(DriveKey),
 }
 
 #[derive(Default)]
-pub struct Recorder {
-    pub on: Cell<bool>,
-    pub writes: RefCell<Vec<Written>>,
-    pub events: RefCell<Vec<Event>>,
+pub(crate) struct Recorder {
+    pub(crate) on: Cell<bool>,
+    pub(crate) writes: RefCell<Vec<Written>>,
+    pub(crate) events: RefCell<Vec<Event>>,
     /// Writes left before the power goes; `None` = it stays.
-    pub power: Cell<Option<u64>>,
+    pub(crate) power: Cell<Option<u64>>,
 }
 
 struct DriveState {
@@ -65,13 +63,13 @@ struct DriveState {
 }
 
 #[derive(Clone)]
-pub struct TestDrive {
+pub(crate) struct TestDrive {
     executor: Executor,
     recorder: Rc<Recorder>,
     state: Rc<DriveState>,
 }
 
-pub fn apply(image: &mut Image, at: u64, bytes: &[u8]) {
+pub(crate) fn apply(image: &mut Image, at: u64, bytes: &[u8]) {
     for (i, sector) in bytes.chunks(512).enumerate() {
         let number = at / 512 + u64::try_from(i).unwrap();
         if sector.iter().all(|&byte| byte == 0) {
@@ -83,19 +81,19 @@ pub fn apply(image: &mut Image, at: u64, bytes: &[u8]) {
 }
 
 impl TestDrive {
-    pub fn image(&self) -> Image {
+    pub(crate) fn image(&self) -> Image {
         self.state.image.borrow().clone()
     }
 
-    pub fn set_image(&self, image: Image) {
+    pub(crate) fn set_image(&self, image: Image) {
         *self.state.image.borrow_mut() = image;
     }
 
-    pub fn poke(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn poke(&self, at: u64, bytes: &[u8]) {
         apply(&mut self.state.image.borrow_mut(), at, bytes);
     }
 
-    pub fn peek(&self, range: Range<u64>) -> Vec<u8> {
+    pub(crate) fn peek(&self, range: Range<u64>) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap()];
         for (number, sector) in self.state.image.borrow().range(range.start / 512..range.end / 512) {
             let at = usize::try_from(number * 512 - range.start).unwrap();
@@ -104,21 +102,21 @@ impl TestDrive {
         bytes
     }
 
-    pub fn fail_with(&self, kind: Option<IoKind>) {
+    pub(crate) fn fail_with(&self, kind: Option<IoKind>) {
         self.state.fails.set(kind);
     }
 
     /// The drive takes `n` more writes (zeroes and flushes included), then every write fails.
-    pub fn fail_after(&self, n: Option<u64>) {
+    pub(crate) fn fail_after(&self, n: Option<u64>) {
         self.state.writes_left.set(n);
     }
 
     /// What a write answers after [`Self::fail_after`].
-    pub fn fail_writes_with(&self, kind: IoKind) {
+    pub(crate) fn fail_writes_with(&self, kind: IoKind) {
         self.state.write_error.set(kind);
     }
 
-    pub fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         self.state.writes.get()
     }
 
@@ -248,12 +246,12 @@ impl Drive for TestDrive {
 }
 
 #[derive(Clone)]
-pub struct TestEnv {
+pub(crate) struct TestEnv {
     sim: SimEnv,
-    pub recorder: Rc<Recorder>,
+    pub(crate) recorder: Rc<Recorder>,
     drives: Rc<RefCell<BTreeMap<DriveKey, TestDrive>>>,
-    pub witness: Rc<RefCell<Option<Witness>>>,
-    pub witness_fails: Rc<Cell<bool>>,
+    pub(crate) witness: Rc<RefCell<Option<Witness>>>,
+    pub(crate) witness_fails: Rc<Cell<bool>>,
 }
 
 impl Env for TestEnv {
@@ -302,16 +300,16 @@ impl Env for TestEnv {
     }
 }
 
-pub const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// A world of `n` equal drives with keys 0 to n-1.
-pub struct World {
-    pub executor: Executor,
-    pub env: TestEnv,
+pub(crate) struct World {
+    pub(crate) executor: Executor,
+    pub(crate) env: TestEnv,
 }
 
 impl World {
-    pub fn new(seed: u64, n: usize) -> Self {
+    pub(crate) fn new(seed: u64, n: usize) -> Self {
         let executor = Executor::new(seed);
         let sim = SimEnv::new(&executor);
         let env = TestEnv {
@@ -329,7 +327,7 @@ impl World {
     }
 
     /// Adds a blank drive under the next key.
-    pub fn add(&self, size_bytes: u64, block_size: BlockSize) -> DriveKey {
+    pub(crate) fn add(&self, size_bytes: u64, block_size: BlockSize) -> DriveKey {
         let mut drives = self.env.drives.borrow_mut();
         let key = DriveKey(drives.keys().next_back().map_or(0, |key| key.0 + 1));
         let state = DriveState {
@@ -347,29 +345,28 @@ impl World {
         key
     }
 
-    pub fn drive(&self, n: usize) -> TestDrive {
+    pub(crate) fn drive(&self, n: usize) -> TestDrive {
         self.env.drives.borrow()[&DriveKey(u64::try_from(n).unwrap())].clone()
     }
 
-    pub fn keys(&self) -> Vec<DriveKey> {
-        self.env.drives.borrow().keys().copied().collect()
-    }
-
-    pub fn images(&self) -> Vec<Image> {
+    pub(crate) fn images(&self) -> Vec<Image> {
         self.env.drives.borrow().values().map(TestDrive::image).collect()
     }
 
-    pub fn set_images(&self, images: &[Image]) {
+    pub(crate) fn set_images(&self, images: &[Image]) {
         for (drive, image) in self.env.drives.borrow().values().zip(images) {
             drive.set_image(image.clone());
         }
     }
 
-    pub fn run<T: 'static, F: Future<Output = T> + 'static>(&self, body: impl FnOnce(TestEnv) -> F) -> T {
+    pub(crate) fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        body: impl FnOnce(TestEnv) -> F,
+    ) -> T {
         self.executor.block_on(body(self.env.clone()))
     }
 
-    pub fn plan(&self, level: Level, members: &[usize]) -> Plan {
+    pub(crate) fn plan(&self, level: Level, members: &[usize]) -> Plan {
         let drives: Vec<PlanDrive> = members
             .iter()
             .map(|&n| {
@@ -380,7 +377,7 @@ impl World {
         plan(level, None, &drives).expect("a possible group")
     }
 
-    pub fn try_create(
+    pub(crate) fn try_create(
         &self,
         level: Level,
         members: &[usize],
@@ -401,18 +398,19 @@ impl World {
                 is_claimed: true,
                 is_in_sync,
             };
-            let request = CreateRequest { plan: &plan, new: &new, name: "tank", overwrite };
+            let request =
+                CreateRequest { plan: &plan, new: &new, name: "tank", overwrite, write_mostly: &[] };
             create(&env, &request, &drives).await.map(|()| group)
         })
     }
 
     /// Creates a group over the drives 0 to n-1.
-    pub fn create(&self, level: Level, n: usize, is_in_sync: bool) -> Uuid {
+    pub(crate) fn create(&self, level: Level, n: usize, is_in_sync: bool) -> Uuid {
         self.try_create(level, &(0..n).collect::<Vec<_>>(), is_in_sync, false).expect("created")
     }
 
     /// Observes these drives, in this order.
-    pub fn observe(&self, drives: &[usize]) -> Vec<Observed> {
+    pub(crate) fn observe(&self, drives: &[usize]) -> Vec<Observed> {
         let drives: Vec<(DriveKey, TestDrive)> =
             drives.iter().map(|&n| (DriveKey(u64::try_from(n).unwrap()), self.drive(n))).collect();
         self.run(|env| async move {
@@ -424,21 +422,21 @@ impl World {
         })
     }
 
-    pub fn witness(&self) -> Option<Witness> {
+    pub(crate) fn witness(&self) -> Option<Witness> {
         self.env.witness.borrow().clone()
     }
 
     /// Decides with the host's witness.
-    pub fn decide(&self, group: Uuid, drives: &[usize], policy: Policy) -> Decision {
+    pub(crate) fn decide(&self, group: Uuid, drives: &[usize], policy: Policy) -> Decision {
         decide(group, &self.observe(drives), self.witness().as_ref(), policy)
     }
 
-    pub fn start_plan(&self, plan: StartPlan) -> StartParts {
+    pub(crate) fn start_plan(&self, plan: StartPlan) -> StartParts {
         self.run(|env| async move { start(&env, plan).await }).expect("started")
     }
 
     /// Decides and starts; panics with the refusal if it is not to be.
-    pub fn start(&self, group: Uuid, drives: &[usize], policy: Policy) -> StartParts {
+    pub(crate) fn start(&self, group: Uuid, drives: &[usize], policy: Policy) -> StartParts {
         match self.decide(group, drives, policy) {
             Decision::Start(plan) => self.start_plan(*plan),
             other => panic!("no start: {other}"),
@@ -446,7 +444,7 @@ impl World {
     }
 
     /// Makes a member missing and publishes that; returns the members that failed to take it.
-    pub fn drop_member(&self, parts: StartParts, slot: Slot) -> (StartParts, Vec<(Slot, IoError)>) {
+    pub(crate) fn drop_member(&self, parts: StartParts, slot: Slot) -> (StartParts, Vec<(Slot, IoError)>) {
         self.run(|env| async move {
             let mut parts = parts;
             parts.view.members[slot.index()].state = MemberState::Missing { why: Some(IoKind::Gone) };
@@ -458,7 +456,7 @@ impl World {
     }
 
     /// Makes a mark durable; returns the members that failed to take it.
-    pub fn mark(&self, parts: StartParts, mark: Mark) -> (StartParts, Vec<(Slot, IoError)>) {
+    pub(crate) fn mark(&self, parts: StartParts, mark: Mark) -> (StartParts, Vec<(Slot, IoError)>) {
         self.run(|env| async move {
             let drives = handles(&env, &parts.view);
             let failed = store_mark(&env, &parts.meta, &parts.view, mark, &drives).await;
@@ -467,7 +465,7 @@ impl World {
     }
 
     /// Stops cleanly.
-    pub fn stop(&self, parts: StartParts) {
+    pub(crate) fn stop(&self, parts: StartParts) {
         self.run(|env| async move {
             let drives = handles(&env, &parts.view);
             let stopped = raid_core::membership::stop(&env, &parts.meta, &parts.view, &drives, true).await;
@@ -477,7 +475,7 @@ impl World {
 
     /// What a crash after the first `events` recorded events leaves: for every choice of what became of the writes in
     /// flight (nothing, all, or torn after `torn` sectors), the images of all drives.
-    pub fn crash_images(&self, before: &[Image], events: usize, torn: usize) -> Vec<Vec<Image>> {
+    pub(crate) fn crash_images(&self, before: &[Image], events: usize, torn: usize) -> Vec<Vec<Image>> {
         let (writes, all) = (self.env.recorder.writes.borrow(), self.env.recorder.events.borrow());
         let mut images = before.to_vec();
         let mut flying: Vec<usize> = Vec::new();
@@ -525,14 +523,14 @@ impl World {
     }
 
     /// Starts recording.
-    pub fn record(&self) {
+    pub(crate) fn record(&self) {
         self.env.recorder.writes.borrow_mut().clear();
         self.env.recorder.events.borrow_mut().clear();
         self.env.recorder.on.set(true);
     }
 
     /// Ends recording; the number of events.
-    pub fn recorded(&self) -> usize {
+    pub(crate) fn recorded(&self) -> usize {
         self.env.recorder.on.set(false);
         self.env.recorder.events.borrow().len()
     }
@@ -543,7 +541,7 @@ fn ended_before(events: &[Event], id: usize) -> bool {
 }
 
 /// Looks at every state a crash can leave: after each event, each write in flight gone, whole, or torn at a sector.
-pub fn every_crash(world: &World, before: &[Image], mut check: impl FnMut(&World, &str)) -> usize {
+pub(crate) fn every_crash(world: &World, before: &[Image], mut check: impl FnMut(&World, &str)) -> usize {
     let events = world.recorded();
     let mut seen = 0;
     let mut known: BTreeSet<Vec<u64>> = BTreeSet::new();
@@ -573,20 +571,20 @@ fn digest(image: &Image) -> u64 {
 }
 
 /// The drives of a view's members.
-pub fn handles(env: &TestEnv, view: &View) -> Vec<Option<TestDrive>> {
+pub(crate) fn handles(env: &TestEnv, view: &View) -> Vec<Option<TestDrive>> {
     view.members.iter().map(|member| member.drive.and_then(|key| env.drive(key))).collect()
 }
 
-pub fn waited() -> Policy {
+pub(crate) fn waited() -> Policy {
     Policy { waited: true, ..Policy::default() }
 }
 
-pub fn forced() -> Policy {
+pub(crate) fn forced() -> Policy {
     Policy { waited: true, force: true, choose: None }
 }
 
 /// Every level with its smallest and one larger number of members.
-pub fn shapes() -> Vec<(Level, usize)> {
+pub(crate) fn shapes() -> Vec<(Level, usize)> {
     vec![
         (Level::Raid0, 2),
         (Level::Raid1, 2),
@@ -601,6 +599,6 @@ pub fn shapes() -> Vec<(Level, usize)> {
 }
 
 /// All subsets of 0..n, as lists.
-pub fn subsets(n: usize) -> impl Iterator<Item = Vec<usize>> {
+pub(crate) fn subsets(n: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..1u32 << n).map(move |bits| (0..n).filter(|i| bits & (1 << i) != 0).collect())
 }

@@ -1,9 +1,7 @@
 //! At the door: create over what is there, drives that fail, other software's hands on our metadata, delete and undelete
 //! (AD-07, AD-08, ONDISK).
 
-mod membership_world;
-
-use membership_world::{MIB, World, forced, handles, waited};
+use crate::world::{MIB, World, forced, handles, waited};
 use raid_core::format::bytes::put;
 use raid_core::format::superblock::{SUPERBLOCK_SLOT_BYTES, Superblock};
 use raid_core::geometry::Level;

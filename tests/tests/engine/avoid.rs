@@ -1,4 +1,4 @@
-//! Reads around members that are avoided: slow ones that sit out, write-mostly ones. Whatever way a read goes, it is right.
+//! Reads around members that are avoided: slow ones that sit out, write-mostly ones; what writes read. Whatever way a read goes, it is right.
 
 use raid_core::geometry::Level;
 use raid_core::ports::IoKind;
@@ -53,6 +53,11 @@ fn an_avoided_member_is_not_read_and_is_written_as_ever() {
             for at in (0..capacity).step_by(1024) {
                 world.write_random(at, 1024).unwrap();
             }
+            assert_eq!(
+                reads(&world, slot),
+                before,
+                "{level} {slot}: partial-stripe writes do without it too"
+            );
             world.check_contents("after writes");
             avoid(&world, &[]);
             world.check_contents("read from it again");
@@ -126,4 +131,42 @@ fn p4_when_the_way_around_fails_the_avoided_member_is_read() {
         assert!(looked_at > 0);
         assert!(!world.shared.view().member(Slot(1)).is_missing());
     }
+}
+
+#[test]
+fn a_write_mostly_copy_is_read_only_when_no_other_can_be() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)] {
+        for slot in 0..members {
+            let mut world = world(level, members, false);
+            world.shared.set_write_mostly(|other| other == Slot(slot));
+            let before = reads(&world, slot);
+            world.check_contents("from the others");
+            let capacity = world.geometry().capacity_bytes();
+            for at in (0..capacity).step_by(8192) {
+                world.write_random(at, 1024).unwrap();
+            }
+            // Even from one that is slow.
+            avoid(&world, &[slot ^ 1]);
+            world.check_contents("from a slow one");
+            assert_eq!(reads(&world, slot), before, "{level} {slot}");
+            world.check_media("it is written as ever");
+            // Until it is all there is.
+            for other in
+                (0..members).filter(|&other| level == Level::Raid1 && other != slot || other == slot ^ 1)
+            {
+                world.fail(other, IoKind::Gone).unwrap();
+            }
+            world.check_contents("from what is left");
+            assert!(reads(&world, slot) > before, "{level} {slot}");
+        }
+    }
+}
+
+#[test]
+fn s1_an_unsynced_mirror_is_read_from_its_source_even_if_that_is_write_mostly() {
+    let world = world(Level::Raid1, 2, true);
+    world.shared.set_write_mostly(|slot| slot == Slot(0));
+    let before = reads(&world, 1);
+    world.check_contents("not in sync");
+    assert_eq!(reads(&world, 1), before, "the other copy may hold anything");
 }
