@@ -552,14 +552,17 @@ pub(crate) enum DiskVerb {
     },
     /// Serve a disk
     #[command(
-        after_help = "Example:\n  warpraid disk expose tank/home --nbd unix:/run/warpraid/home.sock\n  warpraid disk expose tank/home --nbd tcp:127.0.0.1:10809 --read-only"
+        after_help = "Example:\n  warpraid disk expose tank/home\n  warpraid disk expose tank/home --nbd unix:/run/warpraid/home.sock\n  warpraid disk expose tank/home --nbd tcp:127.0.0.1:10809 --read-only"
     )]
     Expose {
         /// GROUP/DISK
         disk: String,
         /// Over NBD, at this address
-        #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT")]
-        nbd: String,
+        #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", conflicts_with = "ublk")]
+        nbd: Option<String>,
+        /// As a block device of this host, /dev/warpraid/GROUP/DISK: the default
+        #[arg(long)]
+        ublk: bool,
         /// Refuse writes
         #[arg(long)]
         read_only: bool,

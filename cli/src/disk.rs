@@ -34,9 +34,9 @@ pub(crate) fn run(verb: &DiskVerb, client: &Client, output: &Output) -> Ended {
             };
             output.document(&client.change(Op::DiskCreate, &[], &what)?, done)
         }
-        DiskVerb::Expose { disk, nbd, read_only, writes } => {
-            let nbd = units::address(nbd)?;
-            let how = DiskExpose { nbd, read_only: *read_only, dry_run: writes.dry_run };
+        DiskVerb::Expose { disk, nbd, ublk, read_only, writes } => {
+            let nbd = nbd.as_deref().map(units::address).transpose()?;
+            let how = DiskExpose { nbd, ublk: *ublk, read_only: *read_only, dry_run: writes.dry_run };
             change(Op::DiskExpose, disk, &how, client, output)
         }
         DiskVerb::Unexpose { disk, nbd, force, writes } => {

@@ -8,6 +8,7 @@
 //! | [`meter`] | counters of I/O |
 //! | [`arena`] | the bounded memory all I/O uses |
 //! | [`socket`] | what the NBD front end reads and writes with |
+//! | [`ublk`] | the kernel's block devices served by lanes |
 //! | [`drive`] | opened once, a handle per lane: `raid_core::ports::Drive` |
 
 pub mod arena;
@@ -19,6 +20,7 @@ mod remote;
 mod ring;
 pub mod socket;
 mod timers;
+pub mod ublk;
 
 pub use arena::{Arena, ArenaConfig};
 pub use drive::{

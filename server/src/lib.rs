@@ -9,3 +9,4 @@ pub mod lane;
 pub mod metrics;
 pub mod nbd;
 pub mod page;
+pub mod ublk;

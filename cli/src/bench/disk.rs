@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use benches::load::steps::{Load, measure};
 use benches::load::{OpenDrive, OpenOptions, Target};
-use server::control::model::DiskDoc;
+use server::control::model::{DiskDoc, ExposureKind};
 use server::control::routes::Op;
 use server::control::{ApiError, ErrorCode, names};
 use stamps::nbd::{Client as NbdClient, Endpoint, Options, transmission};
@@ -98,6 +98,9 @@ fn of_daemon(text: &str, writes: bool, socket: Option<PathBuf>) -> Result<Place,
         return Err(ApiError::new(ErrorCode::DiskBusy, message)
             .hint("disconnect it first, or only read")
             .into());
+    }
+    if exposure.kind == ExposureKind::Ublk {
+        return Ok(Place::Drive(PathBuf::from(&exposure.uri)));
     }
     let endpoint = Endpoint::parse(&exposure.address)
         .ok_or_else(|| ApiError::new(ErrorCode::DaemonAnswer, format!("the address {}", exposure.address)))?;

@@ -210,15 +210,19 @@ pub(super) fn of_block_device(path: &Path, block_size: BlockSize) -> Identity {
 }
 
 /// What of the kernel holds a block device.
-pub(super) fn holders_of(path: &Path) -> Vec<String> {
+pub(crate) fn holders_of(path: &Path) -> Vec<String> {
     sysfs_of(path).map(|sysfs| holders(&sysfs)).unwrap_or_default()
 }
 
-/// All block devices with a size, by name, with who holds them. For a listing: reads sysfs, opens no device.
+/// All block devices with a size but those of ublk, by name, with who holds them. For a listing: reads sysfs, opens no device.
 #[must_use]
 pub fn list_block_devices() -> Vec<DeviceListing> {
     let mut all = Vec::new();
     for name in names(Path::new("/sys/block")) {
+        // Served by a process: ourselves, who would wait for ourselves, or somebody whose end would hang us.
+        if name.starts_with("ublkb") {
+            continue;
+        }
         let Ok(sysfs) = fs::canonicalize(Path::new("/sys/block").join(&name)) else { continue };
         let sectors: u64 = number(&sysfs, "size").unwrap_or(0);
         let logical = number(&sysfs, "queue/logical_block_size").and_then(BlockSize::from_bytes);
@@ -259,7 +263,7 @@ fn pid_in_locks(text: &str, dev: Dev, inode: u64) -> Option<u32> {
 }
 
 /// Some process that has this block device open (perhaps this one), found through /proc as far as we may look.
-pub(super) fn pid_with_open(path: &Path) -> Option<u32> {
+pub(crate) fn pid_with_open(path: &Path) -> Option<u32> {
     let dev = rdev(path)?;
     names(Path::new("/proc")).iter().filter_map(|name| name.parse::<u32>().ok()).find(|pid| {
         let folder = PathBuf::from(format!("/proc/{pid}/fd"));

@@ -13,6 +13,7 @@
 
 mod future;
 mod ops;
+pub(crate) mod ublk;
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -60,6 +61,10 @@ pub(crate) trait Owner {
     /// a drive that does not answer: only the lane's end cancels it.
     fn cancels_late(&self) -> bool {
         true
+    }
+    /// Whether its operations hold no memory and end only with the ring itself: an ending lane does not wait for them.
+    fn ends_with_ring(&self) -> bool {
+        false
     }
     /// An operation that somebody waits for ended `took_ns` after it was queued: when its completion was reaped or its
     /// deadline passed, which may be long before its future is polled (a batch is awaited one by one).
@@ -118,6 +123,8 @@ struct Inner {
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
+    /// Those of them that end only with the ring.
+    staying: usize,
     /// No deadline in the table is before this.
     next_deadline_ns: u64,
     /// When the ring's timer fires; `u64::MAX`: it is not armed.
@@ -202,6 +209,7 @@ impl Ring {
                 slots: Vec::new(),
                 free: Vec::new(),
                 in_flight: 0,
+                staying: 0,
                 next_deadline_ns: u64::MAX,
                 timer_ns: u64::MAX,
                 timer: Box::new(Timespec::new()),
@@ -280,6 +288,7 @@ impl Ring {
         slot.deadline_ns = deadline_ns;
         let fd = Fd(owner.fd());
         let may_block_lane = owner.may_block_lane();
+        let is_staying = owner.ends_with_ring();
         slot.owner = Some(owner);
         let future = OpFuture { lane: lane.clone(), index, told: false };
         if inner.closing {
@@ -294,6 +303,7 @@ impl Ring {
         }
         inner.next_deadline_ns = inner.next_deadline_ns.min(deadline_ns);
         inner.in_flight += 1;
+        inner.staying += usize::from(is_staying);
         // SAFETY: the caller's promise; payload, vectors and owner now lie in a slot that is emptied only when the
         // completion is reaped. Moving the slot (the table grows) moves handles, not the memory they point to.
         unsafe { inner.push(&entry) };
@@ -383,6 +393,7 @@ impl Ring {
             inner.in_flight -= 1;
             let slot = &mut inner.slots[index];
             assert!(u64::from(slot.generation) == user_data >> 32, "a completion for another operation");
+            inner.staying -= usize::from(slot.owner.as_ref().is_some_and(|owner| owner.ends_with_ring()));
             slot.result = result;
             match slot.state {
                 State::Waiting => {
@@ -485,7 +496,7 @@ impl Ring {
             let deadline_ns = now_ns() + wait_ns;
             loop {
                 let now_ns = now_ns();
-                if self.in_flight() == 0 {
+                if self.is_done() {
                     return true;
                 }
                 if now_ns >= deadline_ns {
@@ -495,7 +506,13 @@ impl Ring {
                 self.reap(now_ns);
             }
         }
-        self.in_flight() == 0
+        self.is_done()
+    }
+
+    /// Whether nothing is in flight but what ends with the ring and holds no memory.
+    fn is_done(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.in_flight == inner.staying
     }
 }
 

@@ -215,6 +215,8 @@ codes! {
     ExposeAddressInvalid = "disk.expose.address.invalid" => Usage,
     /// The address is taken.
     ExposeAddressBusy = "disk.expose.address.busy" => Busy,
+    /// This host cannot serve block devices: its kernel lacks ublk or what is needed of it.
+    ExposeUblkUnavailable = "disk.expose.ublk.unavailable" => Failed,
     /// The disk is not exposed there.
     ExposeNotFound = "disk.expose.not.found" => NotFound,
 

@@ -353,8 +353,12 @@ pub struct DiskCreate {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskExpose {
-    /// `unix:PATH` or `tcp:ADDR:PORT`.
-    pub nbd: String,
+    /// Over NBD, at `unix:PATH` or `tcp:ADDR:PORT`.
+    #[serde(default)]
+    pub nbd: Option<String>,
+    /// As a block device of this host, which is also what happens when neither is given.
+    #[serde(default)]
+    pub ublk: bool,
     /// Refuse writes.
     #[serde(default)]
     pub read_only: bool,

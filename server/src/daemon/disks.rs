@@ -103,10 +103,24 @@ pub(super) fn mkfs_doc(geometry: &Geometry) -> MkfsDoc {
 /// Disks of a group that are served, with a way to read their meters.
 pub(super) fn meters(group: &Running) -> Vec<(String, Arc<DiskSource>)> {
     let exposures = group.exposures.lock();
-    exposures.iter().map(|exposure| (exposure.disk.clone(), Arc::clone(&exposure.source))).collect()
+    let devices = group.ublk.lock();
+    let over_nbd = exposures.iter().map(|exposure| (exposure.disk.clone(), Arc::clone(&exposure.source)));
+    let as_devices = devices.iter().map(|served| (served.disk.clone(), Arc::clone(&served.source)));
+    over_nbd.chain(as_devices).collect()
 }
 
 impl DiskSource {
+    /// A disk of a group, for so many lanes.
+    pub(super) fn new(group: Uuid, disk: &TableDisk, read_only: bool, lanes: usize) -> Self {
+        let len = AtomicU64::new(disk.bytes);
+        Self { group, start: disk.start, len, read_only, meters: DiskMeters::new(lanes) }
+    }
+
+    /// Lets exports made from now on see the new size.
+    fn resize(&self, size_bytes: u64) {
+        self.len.store(size_bytes, Ordering::Release);
+    }
+
     /// What clients have done since the disk is served.
     pub(super) fn metered(&self, op: IoOp) -> Metered {
         self.meters.metered(op)
@@ -115,7 +129,7 @@ impl DiskSource {
 
 impl Daemon {
     /// How the state folder calls a disk.
-    fn disk_key(group: &Running, disk: &str) -> String {
+    pub(super) fn disk_key(group: &Running, disk: &str) -> String {
         format!("{}/{disk}", group.uuid)
     }
 
@@ -134,16 +148,16 @@ impl Daemon {
         table.find(name).ok_or_else(not_found)
     }
 
-    /// The document of a disk.
-    pub(super) fn disk_doc(&self, group: &Running, disk: &TableDisk) -> DiskDoc {
-        let export = format!("{}/{}", group.name(), disk.name);
+    /// How a disk is reached.
+    pub(super) fn exposure_docs(&self, group: &Running, disk: &str) -> Vec<ExposureDoc> {
+        let export = format!("{}/{disk}", group.name());
         let served: BTreeMap<String, Vec<String>> =
             self.nbd.exposures().into_iter().map(|it| (it.disk, it.clients)).collect();
-        let exposures = group
+        let mut docs: Vec<ExposureDoc> = group
             .exposures
             .lock()
             .iter()
-            .filter(|exposure| exposure.disk == disk.name)
+            .filter(|exposure| exposure.disk == disk)
             .map(|exposure| ExposureDoc {
                 kind: ExposureKind::Nbd,
                 address: exposure.address.to_string(),
@@ -153,6 +167,12 @@ impl Daemon {
                 clients: served.get(&export).cloned().unwrap_or_default(),
             })
             .collect();
+        docs.extend(Self::ublk_docs(group, disk));
+        docs
+    }
+
+    /// The document of a disk.
+    pub(super) fn disk_doc(&self, group: &Running, disk: &TableDisk) -> DiskDoc {
         DiskDoc {
             group: group.name().to_owned(),
             name: disk.name.clone(),
@@ -160,7 +180,7 @@ impl Daemon {
             start_bytes: disk.start.0,
             size_bytes: disk.bytes,
             block_size_bytes: group.shared.block_size().bytes(),
-            exposures,
+            exposures: self.exposure_docs(group, &disk.name),
             scrub: group.scrub.lock().of_disk(&disk.name),
             lost: lost_of(group, &disk.name),
             mkfs: mkfs_doc(group.shared.geometry()),
@@ -213,14 +233,13 @@ impl Daemon {
         address: &Address,
         read_only: bool,
     ) -> Result<(), ApiError> {
-        let source = Arc::new(DiskSource {
-            group: group.uuid,
-            start: disk.start,
-            len: AtomicU64::new(disk.bytes),
-            read_only,
-            meters: DiskMeters::new(self.lanes.len()),
-        });
+        let source = Arc::new(DiskSource::new(group.uuid, disk, read_only, self.lanes.len()));
         let export = format!("{}/{}", group.name(), disk.name);
+        if let Some(doc) = Self::ublk_docs(group, &disk.name).first() {
+            let message = format!("disk {export} is already exposed at {}", doc.address);
+            return Err(ApiError::new(ErrorCode::DiskBusy, message)
+                .hint("one disk is served in one way at a time: warpraid disk unexpose first"));
+        }
         self.nbd.expose(&export, address, Arc::clone(&source)).map_err(|error| expose_error(&error))?;
         let exposure = Exposure { disk: disk.name.clone(), address: address.clone(), read_only, source };
         group.exposures.lock().push(exposure);
@@ -253,7 +272,7 @@ impl Daemon {
             }
             group.exposures.lock().retain(|other| !Arc::ptr_eq(&other.source, &exposure.source));
         }
-        Ok(())
+        self.close_ublk(group, disk, force).await
     }
 
     fn refuse_connected(&self, group: &Running, wanted: &[&Exposure]) -> Result<(), ApiError> {
@@ -281,10 +300,11 @@ impl Daemon {
     }
 
     /// Lets connections opened from now on see the new size.
-    pub(super) fn note_resized(group: &Running, disk: &TableDisk) {
-        for exposure in group.exposures.lock().iter().filter(|exposure| exposure.disk == disk.name) {
-            exposure.source.len.store(disk.bytes, Ordering::Release);
+    pub(super) async fn note_resized(group: &Running, disk: &TableDisk) {
+        for (_, source) in meters(group).iter().filter(|(name, _)| *name == disk.name) {
+            source.resize(disk.bytes);
         }
+        Self::resize_ublk(group, disk).await;
     }
 
     /// Serves again what was served when the daemon ended.
@@ -322,9 +342,13 @@ impl Daemon {
         let disks = group.table.lock().as_ref().map_or_else(Vec::new, DiskTable::list);
         for disk in disks {
             for saved in self.state.exposures(&Self::disk_key(group, &disk.name)) {
-                let restored = match saved.address.parse::<Address>() {
-                    Ok(address) => self.expose_patiently(group, &disk, &address, saved.read_only).await,
-                    Err(error) => Err(address_error(&error)),
+                let restored = if let Some(restored) = self.restore_ublk(group, &disk, &saved).await {
+                    restored
+                } else {
+                    match saved.address.parse::<Address>() {
+                        Ok(address) => self.expose_patiently(group, &disk, &address, saved.read_only).await,
+                        Err(error) => Err(address_error(&error)),
+                    }
                 };
                 if let Err(error) = restored {
                     let (name, address) = (group.name(), &saved.address);

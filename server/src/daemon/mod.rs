@@ -9,6 +9,7 @@
 //! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete |
 //! | `replace` | a new drive for a slot: rebuilt, or filled while the old one serves |
+//! | `ublk` | disks as block devices of this host |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd`, `comeback` | a dropped member comes back; whether it could |
@@ -60,6 +61,7 @@ mod start;
 mod state;
 pub mod status;
 mod sweeps;
+mod ublk;
 mod unstarted;
 mod verbs;
 mod words;
@@ -113,6 +115,7 @@ pub struct Daemon {
     groups: RwLock<BTreeMap<Uuid, Arc<Running>>>,
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
+    ublk: ublk::Ublk,
     settings: Arc<settings::SettingsStore>,
     spares: spares::Spares,
     sick: sick::Sick,
@@ -240,6 +243,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         groups: RwLock::default(),
         unstarted: parking_lot::Mutex::default(),
         settings,
+        ublk: ublk::Ublk::default(),
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
         events,
@@ -292,6 +296,7 @@ impl Daemon {
         watcher.abort();
         drop(change);
         sampling.abort();
+        self.leave_ublk().await;
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {

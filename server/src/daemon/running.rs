@@ -116,6 +116,8 @@ pub(super) struct Running {
     pub table_change: tokio::sync::Mutex<()>,
     /// How disks are reached.
     pub exposures: Mutex<Vec<Exposure>>,
+    /// Disks served as block devices.
+    pub ublk: Mutex<Vec<Arc<super::ublk::BlockDevice>>>,
     /// Its scrubs.
     pub scrub: Mutex<Keeper>,
     /// What of its data is lost.

@@ -186,6 +186,7 @@ impl Daemon {
             table: parking_lot::Mutex::new(table),
             table_change: tokio::sync::Mutex::default(),
             exposures: parking_lot::Mutex::default(),
+            ublk: parking_lot::Mutex::default(),
             scrub: parking_lot::Mutex::new(super::scrub::Keeper::open(&self.options.state_dir, uuid)),
             lost: parking_lot::Mutex::default(),
             settings: Arc::clone(&self.settings),

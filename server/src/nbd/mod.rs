@@ -12,7 +12,7 @@ mod large_read;
 mod outbox;
 pub mod server;
 pub mod session;
-mod sync;
+pub(crate) mod sync;
 pub mod transport;
 pub mod wire;
 

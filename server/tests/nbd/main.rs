@@ -1,4 +1,4 @@
-//! The NBD front end: its protocol alone, whole sessions over a pipe, and real clients. One program, so that what all of it
+//! The front ends. NBD: its protocol alone, whole sessions over a pipe, real clients; ublk: a tag's task. One program, so that what all of it
 //! is made of is compiled once.
 
 mod clients;
@@ -6,3 +6,4 @@ mod codec;
 mod common;
 mod fences;
 mod session;
+mod ublk;

@@ -145,6 +145,10 @@ events! {
     DiskNotExposed = "disk.not_exposed", Warning, "a disk could not be served again",
         "It was served before the daemon or the group stopped, and its address cannot be used now.",
         "free the address, then warpraid disk expose";
+    /// A block device was taken over from a daemon that died.
+    DiskResumed = "disk.resumed", Info, "a disk's block device goes on",
+        "The daemon before this one ended while the device was in use. Its clients waited and saw no error; what was in flight is done again.",
+        "nothing to do; the message has how long it took";
     /// An operator changed something else.
     OperatorVerb = "operator.verb", Info, "an operator changed something", "The message has the verb and what it was done to.",
         "nothing to do";

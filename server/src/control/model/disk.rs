@@ -19,15 +19,16 @@ pub struct MkfsDoc {
 pub struct ExposureDoc {
     /// The front end.
     pub kind: ExposureKind,
-    /// As given to expose: `unix:PATH` or `tcp:ADDR:PORT`.
+    /// As given to expose: `unix:PATH` or `tcp:ADDR:PORT`; of a block device `ublk:N`.
     pub address: String,
-    /// As NBD clients want it.
+    /// As NBD clients want it; of a block device its path.
     pub uri: String,
     /// The NBD export name.
     pub export: String,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Connected clients: peer address, or pid and uid of a local one.
+    /// Connected clients: peer address, or pid and uid of a local one; of a block device what holds it: mounts, other
+    /// devices, swap.
     pub clients: Vec<String>,
 }
 
@@ -37,6 +38,8 @@ pub struct ExposureDoc {
 pub enum ExposureKind {
     /// NBD.
     Nbd,
+    /// A block device of this host, through ublk.
+    Ublk,
 }
 
 /// A virtual disk.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use raid_core::names::same_name;
-
 use crate::control::model::{ActionDoc, DiskDoc, DiskListDoc};
 use crate::control::request::{DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose};
 use crate::control::{Answer, ApiError, ErrorCode};
@@ -74,12 +72,34 @@ impl Api {
     ) -> Answer<ActionDoc> {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
-        let address: Address = how.nbd.parse().map_err(|error| address_error(&error))?;
+        let nbd = how.nbd.as_ref().map(|address| address.parse::<Address>());
+        let nbd = nbd.transpose().map_err(|error| address_error(&error))?;
         let (running, found) = self.find(&group, &disk)?;
-        if !how.dry_run {
-            daemon.expose_disk(&running, &found, &address, how.read_only)?;
-        }
-        let step = format!("served over NBD at {address}");
+        let step = match nbd {
+            Some(_) if how.ublk => {
+                return Err(ApiError::new(
+                    ErrorCode::RequestInvalid,
+                    "over NBD or as a block device: one of them",
+                )
+                .hint("give nbd or ublk"));
+            }
+            Some(address) => {
+                if !how.dry_run {
+                    daemon.expose_disk(&running, &found, &address, how.read_only)?;
+                }
+                format!("served over NBD at {address}")
+            }
+            None if how.dry_run => {
+                daemon.check_ublk(&running, &found.name)?;
+                "served as a block device of this host".to_owned()
+            }
+            None => {
+                daemon.expose_ublk(&running, &found, how.read_only).await?;
+                let docs = Daemon::ublk_docs(&running, &found.name);
+                let at = docs.first().map_or("", |doc| doc.uri.as_str());
+                format!("served as a block device of this host: {at}")
+            }
+        };
         Ok(self.disk_action("disk expose", &running, &found, how.dry_run, step).into())
     }
 
@@ -92,10 +112,9 @@ impl Api {
         let daemon = self.daemon();
         let _change = daemon.change.lock().await;
         let (running, found) = self.find(&group, &disk)?;
-        let exposed = running.exposures.lock().iter().any(|exposure| {
-            let here = how.address.as_ref().is_none_or(|address| *address == exposure.address.to_string());
-            same_name(&exposure.disk, &found.name) && here
-        });
+        let docs = daemon.exposure_docs(&running, &found.name);
+        let exposed =
+            docs.iter().any(|doc| how.address.as_ref().is_none_or(|address| *address == doc.address));
         if !exposed {
             let message = format!("disk {}/{} is not exposed there", running.name(), found.name);
             return Err(ApiError::new(ErrorCode::ExposeNotFound, message)
@@ -119,7 +138,7 @@ impl Api {
         let edit = move |table: &mut raid_core::disks::DiskTable| table.resize(&name, size);
         let resized = self.0.change_table(&running, &disk, how.dry_run, edit).await?;
         if !how.dry_run {
-            Daemon::note_resized(&running, &resized);
+            Daemon::note_resized(&running, &resized).await;
         }
         let step = format!(
             "disk {}/{} has {} bytes; clients see it when they connect again",

@@ -37,6 +37,11 @@ impl Gate {
         self.0.0.set(false);
     }
 
+    /// Whether nobody has to wait.
+    pub(crate) fn passed_now(&self) -> bool {
+        self.0.0.get()
+    }
+
     pub(crate) fn passed(&self) -> impl Future<Output = ()> + use<> {
         let gate = self.clone();
         poll_fn(move |cx| {
