@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use warpraid_tests::cli::{self, Answer};
-use warpraid_tests::daemon::PATIENCE;
 use warpraid_tests::{Daemon, Lab, tool};
 
 #[allow(unreachable_pub)] // Shared with the tests of the command line, where it is a module of a module.
@@ -145,7 +144,7 @@ impl World {
     fn new() -> Self {
         let lab = Lab::new("schema");
         let drives = lab.drives("d", 5, DRIVE);
-        lab.drive("new", DRIVE);
+        let _ = lab.drive("new", DRIVE);
         let used = lab.drive("used", DRIVE);
         tool::run("mkfs.ext4", &["-q", "-F", tool::text(&used)]);
         let daemon = lab.daemon_with(&["--allow-faults"]);
