@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 
 use raid_core::lease::{Leases, Segs, leases_len, segs_len};
 use raid_core::ports::{Done, Durability, IoError, IoKind};
+use raid_core::units::BlockSize;
 
 use super::errno::of_errno;
 use super::{Medium, Shared};
@@ -44,6 +45,10 @@ impl Owner for FileLane {
 
     fn may_block_lane(&self) -> bool {
         matches!(self.shared.medium, Medium::File { may_block_lane: true, .. })
+    }
+
+    fn wants_whole_pages(&self) -> bool {
+        self.shared.block_size != BlockSize::B512
     }
 
     fn orphaned(&self) {
@@ -80,6 +85,10 @@ impl Owner for Unmetered {
 
     fn may_block_lane(&self) -> bool {
         self.0.may_block_lane()
+    }
+
+    fn wants_whole_pages(&self) -> bool {
+        self.0.wants_whole_pages()
     }
 
     fn orphaned(&self) {

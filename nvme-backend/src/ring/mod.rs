@@ -62,6 +62,11 @@ pub(crate) trait Owner {
     fn cancels_late(&self) -> bool {
         true
     }
+    /// Whether registered memory must begin at a page to be used as such. The kernel (6.12) wants each page of it to hold
+    /// whole blocks of a block device, which staggered memory does not where blocks are larger than the stagger: EINVAL.
+    fn wants_whole_pages(&self) -> bool {
+        false
+    }
     /// Whether its operations hold no memory and end only with the ring itself: an ending lane does not wait for them.
     fn ends_with_ring(&self) -> bool {
         false

@@ -29,6 +29,11 @@ fn iovec(start: *const u8, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes }
 }
 
+/// Whether memory from `start` on may be used as registered memory for `owner`'s file.
+fn may_be_fixed(owner: &Rc<dyn Owner>, start: ptr::NonNull<u8>) -> bool {
+    !owner.wants_whole_pages() || start.addr().get().is_multiple_of(rustix::param::page_size())
+}
+
 fn count(vectors: &[libc::iovec]) -> u32 {
     u32::try_from(vectors.len()).expect("a list of a few vectors")
 }
@@ -46,7 +51,7 @@ pub(crate) fn hold(lane: &Lane, owner: Rc<dyn Owner>, payload: Payload, deadline
 /// Reads from `at` into the leases, in order.
 pub(crate) fn read(lane: &Lane, owner: Rc<dyn Owner>, at: u64, leases: Leases, deadline_ns: u64) -> OpFuture {
     let fixed = match &leases[..] {
-        [one] => lane.ring().buffer_index(lane.arena(), one.key()),
+        [one] if may_be_fixed(&owner, one.as_ptr()) => lane.ring().buffer_index(lane.arena(), one.key()),
         _ => None,
     };
     // SAFETY: the addresses are those of the leases, unique and writable for their length, which the payload owns.
@@ -81,7 +86,7 @@ pub(crate) fn write(
 ) -> OpFuture {
     let flags = if fua { libc::RWF_DSYNC } else { 0 };
     let fixed = match &segs[..] {
-        [one] => lane.ring().buffer_index(lane.arena(), one.key()),
+        [one] if may_be_fixed(&owner, one.as_ptr()) => lane.ring().buffer_index(lane.arena(), one.key()),
         _ => None,
     };
     // SAFETY: the addresses are those of the segments, readable for their length, which the payload owns.

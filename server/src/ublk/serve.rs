@@ -171,6 +171,7 @@ fn answer(result: Result<u32, Errno>) -> i32 {
 
 /// What the kernel is told of an error.
 fn errno_of(error: IoError) -> Errno {
+    tracing::debug!(%error, "a request of a block device failed");
     match error.kind {
         IoKind::Invalid => Errno::INVAL,
         _ => Errno::IO,

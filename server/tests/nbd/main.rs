@@ -1,5 +1,5 @@
-//! The front ends. NBD: its protocol alone, whole sessions over a pipe, real clients; ublk: a tag's task. One program, so that what all of it
-//! is made of is compiled once.
+//! The front ends. NBD: its protocol alone, whole sessions over a pipe, and real clients; ublk: a tag's task. One program,
+//! so that what all of it is made of is compiled once.
 
 mod clients;
 mod codec;

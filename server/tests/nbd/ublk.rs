@@ -7,8 +7,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::common::Gate;
-use crate::common::memory::{Change, MemoryDisk};
+use super::common::Gate;
+use super::common::memory::{Change, MemoryDisk};
 use nvme_backend::ublk::{Request, RequestOp};
 use raid_core::lease::Lease;
 use raid_core::ports::{Durability, IoKind};
