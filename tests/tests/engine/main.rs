@@ -4,6 +4,7 @@
 mod avoid;
 mod exact;
 mod faults;
+mod findings;
 mod random;
 mod readd;
 mod scrub;
