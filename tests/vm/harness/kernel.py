@@ -22,7 +22,7 @@ SERIES = {
     "7": (r"linux-image-7\.\d+\.\d+\+\S+-amd64", ["debian trixie-backports"]),
 }
 # Not in every kernel (some are built in, some have gone into the kernel's library): what is missing is left out.
-MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme", "ublk_drv", "nbd", "loop", "xfs", "ext4", "btrfs",
+MODULES = ["virtio_pci", "virtio_blk", "9pnet_virtio", "9p", "overlay", "nvme", "ublk_drv", "nbd", "loop", "xfs", "ext4", "btrfs",
            "crc32c_generic", "crc32c_intel", "raid0", "raid1", "raid10", "raid456", "dm_mod"]
 
 
