@@ -204,7 +204,7 @@ pub(crate) enum DriveVerb {
     /// One drive, and what lies on it
     #[command(after_help = "Example:\n  warpraid drive show /dev/nvme0n1")]
     Show {
-        /// Path, serial or device uuid
+        /// Path, serial, device uuid, or GROUP:SLOT
         drive: String,
     },
     /// Take every signature off a drive that no running group uses
@@ -212,7 +212,7 @@ pub(crate) enum DriveVerb {
         after_help = "Example:\n  warpraid drive wipe /dev/nvme0n1 --dry-run\n  warpraid drive wipe /dev/nvme0n1 --yes --expect-uuid S4X9NF0M123456"
     )]
     Wipe {
-        /// Path, serial or device uuid
+        /// Path, serial, device uuid, or GROUP:SLOT
         drive: String,
         /// The drive's serial, or the uuid of what lies on it; without a terminal this is needed
         #[arg(long, value_name = "SERIAL|UUID")]
@@ -223,7 +223,7 @@ pub(crate) enum DriveVerb {
     /// Drop a member as if its drive had failed
     #[command(after_help = "Example:\n  warpraid drive fail /dev/nvme0n1 --dry-run")]
     Fail {
-        /// Path, serial or device uuid
+        /// Path, serial, device uuid, or GROUP:SLOT
         drive: String,
         /// Also where the group goes offline by it
         #[arg(long)]
@@ -453,7 +453,7 @@ pub(crate) enum GroupVerb {
         /// Slot of the old member
         #[arg(long, value_name = "N", required_unless_present = "old", conflicts_with = "old")]
         slot: Option<u8>,
-        /// The old member: path, serial or device uuid
+        /// The old member: path, serial, device uuid, or GROUP:SLOT
         #[arg(long, value_name = "DRIVE")]
         old: Option<String>,
         /// The new drive: path or serial
@@ -479,7 +479,7 @@ pub(crate) enum GroupVerb {
     Readd {
         /// Name or uuid
         group: String,
-        /// The old member: path or serial
+        /// The old member: path, serial, or GROUP:SLOT
         drive: String,
         /// Its slot, to be sure; the drive knows it
         #[arg(long, value_name = "N")]

@@ -69,7 +69,9 @@ fn role(drive: &DriveDoc) -> String {
     };
     match drive.state {
         DriveState::Member => place(),
-        DriveState::Claimed => format!("{}, not running here", place()),
+        DriveState::Claimed => {
+            drive.why.clone().unwrap_or_else(|| format!("{}, which does not run here", place()))
+        }
         DriveState::Held => drive.holders.join(", "),
         DriveState::Used => {
             drive.signatures.iter().map(|found| found.kind.as_str()).collect::<Vec<_>>().join(", ")
@@ -124,6 +126,7 @@ pub(crate) fn show(drive: &DriveDoc) -> String {
         ("drive", drive.path.clone()),
         ("state", word(&drive.state)),
         ("what", role(drive)),
+        ("next", drive.next.clone().unwrap_or_default()),
         ("kind", word(&drive.kind)),
         ("size", format!("{} ({} bytes)", human(drive.size_bytes), drive.size_bytes)),
         ("block size", drive.block_size_bytes.to_string()),

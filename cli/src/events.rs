@@ -11,7 +11,7 @@ use server::control::{ApiError, ErrorCode, Exit, names};
 use crate::args::{AlertVerb, EventsArgs};
 use crate::client::Client;
 use crate::output::{Ended, Failure, Output, decoded};
-use crate::render::{action, table, word};
+use crate::render::{action, count, table, word};
 use crate::units::moment;
 
 /// How long the daemon may hold a request that waits for news.
@@ -49,18 +49,27 @@ pub(crate) fn run(args: &EventsArgs, client: &Client, output: &Output) -> Ended 
         return follow(of, args.limit, client, output);
     }
     of.limit = args.limit;
-    output.document(&client.look(Op::Events, &[], &of)?, list)
+    let is_forward = of.after.is_some();
+    output.document(&client.look(Op::Events, &[], &of)?, |doc| list(doc, is_forward))
 }
 
-fn list(doc: &EventListDoc) -> String {
-    if doc.events.is_empty() {
+/// The events, with what was left out: at the end where they were asked for from a number on, else before the first.
+fn list(doc: &EventListDoc, is_forward: bool) -> String {
+    let (Some(first), Some(last)) = (doc.events.first(), doc.events.last()) else {
         return "no events\n".to_owned();
+    };
+    let text = lines(&doc.events);
+    if !doc.more {
+        return text;
     }
-    let mut text = lines(&doc.events);
-    if doc.more {
-        text.push_str("there are more: --limit N (at most 1000), or --since the last number\n");
+    if is_forward {
+        return format!("{text}{} left out: --since {}\n", count(doc.left_out, "newer event"), last.id);
     }
-    text
+    let older = count(doc.left_out, "older event");
+    format!(
+        "{older} before {} left out: --limit N (at most 1000), or --since 0 from the beginning\n{text}",
+        first.id
+    )
 }
 
 fn lines(events: &[EventDoc]) -> String {
@@ -81,7 +90,10 @@ fn lines(events: &[EventDoc]) -> String {
 /// envelope a line.
 fn follow(mut of: EventsOf, limit: Option<u32>, client: &Client, output: &Output) -> Ended {
     let mut left = limit;
-    if of.after.is_none() && of.since_unix_s.is_none() {
+    if of.since_unix_s.is_some() {
+        // From then on, oldest first.
+        of.after = Some(0);
+    } else if of.after.is_none() {
         let newest: EventListDoc = decoded(&client.look(Op::Events, &[], &of)?)?;
         of.after = Some(newest.newest_id);
     }

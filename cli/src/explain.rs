@@ -23,6 +23,9 @@ fn one(doc: &ExplanationDoc) -> String {
         let _ = writeln!(text, "{}{}. {step}", if i == 0 { "DO      " } else { "        " }, i + 1);
     }
     let _ = writeln!(text, "EXAMPLE {}", doc.example);
+    if let Some(exit) = doc.exit_code {
+        let _ = writeln!(text, "EXIT    {exit}");
+    }
     text
 }
 

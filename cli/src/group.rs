@@ -315,6 +315,7 @@ fn show(group: &GroupDoc) -> String {
         ("journal", word(&group.journal)),
         crate::group_scrub::of_group(group),
         ("scheduled scrub", crate::group_set::scrub_line(&group.settings)),
+        ("spare joins after", crate::group_set::spare_line(&group.settings)),
         (
             "forced",
             if group.forced {

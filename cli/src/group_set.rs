@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use server::control::group_set::GroupSet;
-use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery};
+use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
 use server::control::routes::Op;
 use server::control::{ApiError, ErrorCode, names};
 
@@ -50,6 +50,13 @@ pub(crate) struct SetArgs {
     /// Slots whose members are read only where no other copy can be, and no others: 1,3 or none; RAID 1 and 10
     #[arg(long, value_name = "SLOT,..|none")]
     write_mostly: Option<String>,
+    /// How long a member that is missing at start is waited for before a spare takes its place: 10m, never, or auto (as
+    /// the daemon was started)
+    #[arg(long, value_name = "TIME|never|auto")]
+    spare_wait: Option<String>,
+    /// The same for a member that fails while the daemon watches
+    #[arg(long, value_name = "TIME|never|auto")]
+    spare_wait_failed: Option<String>,
     /// Only say what would be done; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -75,6 +82,8 @@ pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
         }),
         rebuild_target_ns,
         write_mostly: args.write_mostly.as_deref().map(slots).transpose()?,
+        spare_wait: args.spare_wait.as_deref().map(spare_wait).transpose()?,
+        spare_wait_failed: args.spare_wait_failed.as_deref().map(spare_wait).transpose()?,
         dry_run: args.dry_run,
     };
     what.check()?;
@@ -93,6 +102,26 @@ fn slots(text: &str) -> Result<Vec<u8>, ApiError> {
         })
     };
     text.split(',').map(number).collect()
+}
+
+fn spare_wait(text: &str) -> Result<SpareWait, ApiError> {
+    Ok(match text {
+        "auto" => SpareWait::Auto,
+        "never" => SpareWait::Never,
+        _ => {
+            let time = crate::units::time(text, "wait before a spare joins")?;
+            SpareWait::Ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+        }
+    })
+}
+
+/// A wait; nothing where the daemon's own holds.
+fn wait_shown(wait: SpareWait) -> String {
+    match wait {
+        SpareWait::Auto => String::new(),
+        SpareWait::Never => "never".to_owned(),
+        SpareWait::Ns(ns) => humantime::format_duration(core::time::Duration::from_nanos(ns)).to_string(),
+    }
 }
 
 fn target_ns(text: &str) -> Result<u64, ApiError> {
@@ -117,6 +146,17 @@ pub(crate) fn scrub_line(settings: &GroupSettingsDoc) -> String {
     }
 }
 
+/// When a spare takes the place of a lost member; nothing where that is the daemon's own wait.
+pub(crate) fn spare_line(settings: &GroupSettingsDoc) -> String {
+    match (wait_shown(settings.spare_wait_failed), wait_shown(settings.spare_wait)) {
+        (failed, missing) if failed == missing => failed,
+        (failed, missing) => {
+            let shown = |text: String| if text.is_empty() { "auto".to_owned() } else { text };
+            format!("{}; missing at start: {}", shown(failed), shown(missing))
+        }
+    }
+}
+
 /// Settings, a line each.
 pub(crate) fn show(settings: &GroupSettingsDoc) -> String {
     fields(&[
@@ -127,5 +167,6 @@ pub(crate) fn show(settings: &GroupSettingsDoc) -> String {
             "rebuild target",
             settings.rebuild_target_ns.map_or(String::new(), |ns| format!("{} us", ns / 1000)),
         ),
+        ("spare joins after", spare_line(settings)),
     ])
 }

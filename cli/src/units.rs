@@ -84,6 +84,14 @@ pub(crate) fn drive(text: &str) -> Result<String, ApiError> {
     if !text.contains('/') && !path.exists() {
         return Ok(text.to_owned());
     }
+    // GROUP/SLOT, as people write it who know GROUP/DISK.
+    if let Some((group, slot)) = text.split_once('/')
+        && server::control::names::group_name(group).is_ok()
+        && slot.parse::<u8>().is_ok()
+        && !path.exists()
+    {
+        return Ok(format!("{group}:{slot}"));
+    }
     std::path::absolute(path).map(|path| path.to_string_lossy().into_owned()).map_err(|error| {
         ApiError::new(
             ErrorCode::DriveInvalid,

@@ -182,3 +182,40 @@ fn a_spare_is_held_checked_and_refused_for_anything_else() {
             && problem(&daemon, "spare.missing").is_none()
     );
 }
+
+#[test]
+fn a_group_may_wait_longer_for_a_lost_member_than_others_or_for_ever() {
+    let lab = Lab::new("sparewait");
+    let mut daemon = lab.daemon_with(QUICK);
+    let drives = lab.drives("d", 6, DRIVE);
+    daemon.create("one", 5, &drives[..3]);
+    daemon.create("two", 5, &drives[3..]);
+    daemon.wait("one", "synced");
+    daemon.wait("two", "synced");
+    for bad in ["soon", "0s", "31d"] {
+        daemon.run(&["group", "set", "one", "--spare-wait-failed", bad]).fails(2, &["wait"]);
+    }
+    let dry = daemon.ok(&["group", "set", "one", "--spare-wait-failed", "never", "--dry-run"]);
+    assert!(dry.mentions("no spare") && daemon.group("one").text("settings.spare_wait_failed") == "auto");
+    daemon.ok(&["group", "set", "one", "--spare-wait-failed", "never", "--spare-wait", "10m"]);
+    // Kept over a restart.
+    daemon.stop();
+    daemon.start_again();
+    let settings = daemon.group("one").at("settings");
+    assert_eq!(settings.text("spare_wait_failed"), "never");
+    assert_eq!(settings.number("spare_wait.ns"), 600_000_000_000);
+    let spares = lab.drives("s", 2, DRIVE);
+    add(&daemon, &spares[0], None);
+    add(&daemon, &spares[1], None);
+    daemon.fail(&drives[1]);
+    daemon.fail(&drives[4]);
+    // The other group waits as the daemon was told, one second.
+    daemon.wait("two", "healthy");
+    let told = problem(&daemon, "group.spare.missing").unwrap();
+    assert!(told.text("group") == "one" && told.text("why").contains("group set"), "{told:?}");
+    assert_eq!(daemon.member_states("one")[1], "failed");
+    // As soon as it may, the spare that is left takes it.
+    daemon.ok(&["group", "set", "one", "--spare-wait-failed", "1s"]);
+    daemon.wait("one", "healthy");
+    assert!(daemon.ok(&["spare", "list"]).list("spares").is_empty());
+}

@@ -285,6 +285,7 @@ pub fn drive() -> DriveDoc {
         numa_node: Some(0),
         state: DriveState::Used,
         why: None,
+        next: None,
         group: None,
         group_uuid: None,
         slot: None,
@@ -357,7 +358,7 @@ impl Control for Fake {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let events: Vec<EventDoc> = (after + 1..=after + 2).filter(|id| *id <= 50).map(event).collect();
-        let doc = EventListDoc { events, oldest_id: 1, newest_id: 50, more: false };
+        let doc = EventListDoc { events, oldest_id: 1, newest_id: 50, more: false, left_out: 0 };
         self.answer(format!("events {of:?}"), doc)
     }
     async fn history(&self, of: HistoryOf) -> Answer<HistoryDoc> {

@@ -31,7 +31,7 @@ pub(crate) struct FileLane {
     lane: Lane,
     pub(super) shared: Arc<Shared>,
     fd: RawFd,
-    meters: Arc<LaneMeters>,
+    meters: Option<Arc<LaneMeters>>,
 }
 
 impl Owner for FileLane {
@@ -104,14 +104,16 @@ const TIMED_OUT: &str = "no answer within the drive time-out";
 
 impl FileLane {
     pub(super) fn new(lane: &Lane, shared: &Arc<Shared>, fd: RawFd) -> Rc<Self> {
-        let meters = Arc::new(LaneMeters::default());
-        shared.meters.lock().push(Arc::clone(&meters));
+        let meters = shared.is_metered.then(|| Arc::new(LaneMeters::default()));
+        shared.meters.lock().extend(meters.clone());
         Rc::new(Self { lane: lane.clone(), shared: Arc::clone(shared), fd, meters })
     }
 
     /// Counts an operation that ended.
     pub(super) fn record(&self, op: IoOp, took_ns: u64, bytes: u64, is_ok: bool) {
-        self.meters.of(op).record(took_ns, bytes, is_ok);
+        if let Some(meters) = &self.meters {
+            meters.of(op).record(took_ns, bytes, is_ok);
+        }
     }
 
     pub(super) fn lane(&self) -> &Lane {

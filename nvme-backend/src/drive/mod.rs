@@ -62,6 +62,8 @@ struct Shared {
     block_size: BlockSize,
     timeout_ns: u64,
     read_only: bool,
+    /// Whether lanes count its commands.
+    is_metered: bool,
     /// Commands that nobody waits for any more but the kernel still works on.
     quarantined: AtomicUsize,
     /// Whether `faults` has any: all a command of a sound drive looks at.
@@ -117,6 +119,7 @@ impl OpenDrive {
             block_size,
             timeout_ns: OpenOptions::default().timeout_ns,
             read_only: false,
+            is_metered: false,
             quarantined: AtomicUsize::new(0),
             is_faulty: AtomicBool::new(false),
             faults: RwLock::default(),

@@ -31,6 +31,8 @@ pub struct OpenOptions {
     pub block_size: Option<BlockSize>,
     /// Alignment of the buffers that will be used: the lanes' arena stagger. A device that needs more is used buffered.
     pub buffer_align_bytes: u32,
+    /// Count its commands (`crate::meter`). Only who measures what counting costs goes without.
+    pub is_metered: bool,
 }
 
 impl Default for OpenOptions {
@@ -42,6 +44,7 @@ impl Default for OpenOptions {
             direct: true,
             block_size: None,
             buffer_align_bytes: 512,
+            is_metered: true,
         }
     }
 }
@@ -253,6 +256,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Shared, OpenErro
         block_size,
         timeout_ns: options.timeout_ns,
         read_only: options.read_only,
+        is_metered: options.is_metered,
         quarantined: AtomicUsize::new(0),
         is_faulty: AtomicBool::new(false),
         faults: parking_lot::RwLock::default(),

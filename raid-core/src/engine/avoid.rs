@@ -127,7 +127,7 @@ impl<E: Env> Group<E> {
         }
         let readable = |role| {
             let slot = stripe::slot_of(geometry, stripe, role);
-            !shared.avoided.has(slot) && stripe::is_readable(shared, lane, stripe, slot, columns)
+            !shared.avoided.has(slot) && stripe::is_source(shared, lane, stripe, slot, columns)
         };
         stripe::sources(geometry, &[Role::Data(index)], readable)
     }

@@ -44,7 +44,10 @@ impl<E: Env> Group<E> {
                 }
             }
         }
-        self.finish_copies(copies).await;
+        if !copies.is_empty() {
+            // Boxed: rare work would make the future of every write larger.
+            Box::pin(self.finish_copies(copies)).await;
+        }
         errors
     }
 }

@@ -67,11 +67,11 @@ impl<E: Env> Group<E> {
             let listed = shared.bad.overlaps(own, &range);
             return Err(if listed { stripe::lost_error(shared, own, &range) } else { DIRTY });
         }
-        let readable = |role| {
+        let is_source = |role| {
             let slot = stripe::slot_of(geometry, piece.stripe, role);
-            stripe::is_readable(shared, lane, piece.stripe, slot, &piece.columns)
+            slot != own && stripe::is_source(shared, lane, piece.stripe, slot, &piece.columns)
         };
-        stripe::sources(geometry, &[Role::Data(piece.index)], readable)
+        stripe::sources(geometry, &[Role::Data(piece.index)], is_source)
             .map(Way::Solve)
             .ok_or_else(|| stripe::lost_error(shared, own, &range))
     }

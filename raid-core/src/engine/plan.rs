@@ -90,6 +90,11 @@ impl Part {
         self.read.len() + self.solve.len() + parity
     }
 
+    /// Whether after the write all columns of the part fit each other, whatever was wrong before.
+    pub(super) fn makes_whole(&self) -> bool {
+        matches!(self.mode, Mode::Full | Mode::Reconstruct)
+    }
+
     /// Where the parities lie that have to go onto the bad-block list before this part is written.
     pub(super) fn forsaken_ranges(&self, geometry: &Geometry) -> SmallVec<[(Slot, Range<u64>); 2]> {
         let place = |&role: &Role| {
@@ -233,7 +238,12 @@ fn plan_part<E: Env>(
         part.read.extend(part.parity.iter().copied());
     } else {
         let wanted: SmallVec<[Role; 2]> = lost.iter().copied().map(Role::Data).collect();
-        let Some(sources) = stripe::sources(geometry, &wanted, readable) else {
+        let is_right = |role| {
+            let slot = stripe::slot_of(geometry, part.stripe, role);
+            readable(role) && stripe::is_source(shared, lane, part.stripe, slot, &part.columns)
+        };
+        let sources = stripe::sources(geometry, &wanted, is_right);
+        let Some(sources) = sources.or_else(|| stripe::sources(geometry, &wanted, readable)) else {
             let kept: SmallVec<[Role; 2]> = match lost_modified {
                 0 => part.parity.iter().copied().filter(|&role| readable(role)).collect(),
                 _ => SmallVec::new(),

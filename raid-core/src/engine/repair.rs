@@ -118,7 +118,7 @@ impl<E: Env> Group<E> {
             }
             let others = |role| {
                 let slot = stripe::slot_of(geometry, fault.stripe, role);
-                slot != fault.slot && readable(slot)
+                slot != fault.slot && stripe::is_source(shared, entered, fault.stripe, slot, &fault.columns)
             };
             let Some(sources) = stripe::sources(geometry, &[role], others) else {
                 return Outcome::Lost(fault.error);

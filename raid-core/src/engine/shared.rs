@@ -168,6 +168,8 @@ pub struct Shared {
     pub(super) locks: LockTable,
     pub(super) regions: Regions,
     pub(super) bad: BadBlocks,
+    /// Blocks that a scrub found wrong and nobody has put right: no source of other blocks (RAID 6).
+    pub(super) suspect: BadBlocks,
     pub(super) avoided: Avoided,
     pub(super) write_mostly: Avoided,
     pub(super) successors: Successors,
@@ -228,6 +230,7 @@ impl Shared {
             locks: LockTable::new(),
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
+            suspect: BadBlocks::new(members, &[]),
             avoided: Avoided::new(members),
             write_mostly: Avoided::new(members),
             successors: Successors::new(members),

@@ -89,6 +89,18 @@ pub(super) fn is_readable<E: Env>(
         && !shared.bad.overlaps(slot, &member_range(shared.geometry(), stripe, columns))
 }
 
+/// As [`is_readable`], and not known to be wrong: what other blocks may be computed from.
+pub(super) fn is_source<E: Env>(
+    shared: &Shared,
+    lane: &LaneView<E>,
+    stripe: Stripe,
+    slot: Slot,
+    columns: &Range<u32>,
+) -> bool {
+    is_readable(shared, lane, stripe, slot, columns)
+        && !shared.suspect.overlaps(slot, &member_range(shared.geometry(), stripe, columns))
+}
+
 /// The copy that resync uses as the source of a mirrored stripe: its lowest member in sync (SAFETY S1).
 pub(super) fn mirror_source<E: Env>(
     geometry: &Geometry,

@@ -200,6 +200,14 @@ impl<E: Env> Group<E> {
         let errors = self.commit(&entered, &mut puts, how).await;
         self.settle(entered, pieces, &puts, errors).await?;
         ticket.iter().for_each(IntentTicket::settle);
+        if shared.suspect.any() {
+            for part in plan.parts.iter().filter(|part| part.makes_whole()) {
+                let range = super::stripe::member_range(shared.geometry(), part.stripe, &part.columns);
+                for slot in shared.view().slots() {
+                    shared.suspect.clear(slot, &range);
+                }
+            }
+        }
         Ok(())
     }
 

@@ -127,7 +127,7 @@ impl<E: Env> Group<E> {
                 errors.push((slot, error));
             }
         }
-        self.finish_zero_copies(copies).await;
+        Box::pin(self.finish_zero_copies(copies)).await;
         drop(entered);
         zeroed.retain(|(slot, _)| !errors.iter().any(|(failed, _)| failed == slot));
         self.fail_all(epoch, errors).await?;
@@ -135,6 +135,9 @@ impl<E: Env> Group<E> {
         if shared.is_offline() {
             let error = IoError::new(IoKind::BeyondTolerance, "too many members failed during the zeroing");
             return Err(Attempt::Failed(error));
+        }
+        for (slot, range) in &zeroed {
+            shared.suspect.clear(*slot, range);
         }
         if shared.bad.any() {
             self.clear_bad_blocks(zeroed.into_iter()).await?;

@@ -234,6 +234,8 @@ codes! {
     DriveMounted = "drive.mounted" => Refused,
     /// Someone holds the drive open; the message names the holder.
     DriveBusy = "drive.busy" => Busy,
+    /// Another warpraid daemon that runs on this host holds the drive; the message names its pid.
+    DriveHeld = "drive.held" => Busy,
     /// The drive is too small.
     DriveTooSmall = "drive.too.small" => Usage,
     /// The drive's blocks are larger than the group's (CASES MK-04).

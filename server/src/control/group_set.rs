@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::{RebuildSpeed, ScrubEvery};
+use super::model::{RebuildSpeed, ScrubEvery, SpareWait};
 use super::{ApiError, ErrorCode};
 
 /// Changes settings of a group; what is not given stays.
@@ -25,6 +25,12 @@ pub struct GroupSet {
     /// Slots whose members are read only where no other copy can be (RAID 1 and 10), and no others.
     #[serde(default)]
     pub write_mostly: Option<Vec<u8>>,
+    /// How long a member that was missing at start is waited for before a spare takes its place.
+    #[serde(default)]
+    pub spare_wait: Option<SpareWait>,
+    /// The same for a member that failed while the daemon watched.
+    #[serde(default)]
+    pub spare_wait_failed: Option<SpareWait>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -32,6 +38,9 @@ pub struct GroupSet {
 
 /// Targets that can be: below, no request of a client ends in time; above, no client waits that long.
 const REBUILD_TARGET_NS: core::ops::RangeInclusive<u64> = 10_000..=10_000_000_000;
+
+/// The longest wait for a lost member that is not for ever.
+const SPARE_WAIT_NS_MAX: u64 = 30 * 86_400 * 1_000_000_000;
 
 impl GroupSet {
     /// Whether nothing is to be changed.
@@ -51,6 +60,12 @@ impl GroupSet {
         if self.rebuild_target_ns.is_some_and(|ns| ns > 0 && !REBUILD_TARGET_NS.contains(&ns)) {
             return Err(invalid("the rebuild target is not between 10us and 10s")
                 .hint("for example: --rebuild-target 2ms, or auto for what the speed says"));
+        }
+        for wait in [self.spare_wait, self.spare_wait_failed].into_iter().flatten() {
+            if matches!(wait, SpareWait::Ns(ns) if ns > SPARE_WAIT_NS_MAX) {
+                return Err(invalid("a spare that waits longer than 30 days never comes")
+                    .hint("for example: --spare-wait 10m, or never"));
+            }
         }
         match self.scrub_window.as_deref() {
             None | Some("any") => Ok(()),
@@ -134,6 +149,9 @@ mod tests {
         assert!(GroupSet { dry_run: true, ..GroupSet::default() }.check().is_err());
         assert!(GroupSet { scrub_window: Some("x".into()), ..GroupSet::default() }.check().is_err());
         assert!(GroupSet { scrub_window: Some("any".into()), ..GroupSet::default() }.check().is_ok());
+        let waits = |wait| GroupSet { spare_wait: Some(wait), ..GroupSet::default() }.check().is_ok();
+        assert!(waits(SpareWait::Never) && waits(SpareWait::Ns(SPARE_WAIT_NS_MAX)) && waits(SpareWait::Auto));
+        assert!(!waits(SpareWait::Ns(SPARE_WAIT_NS_MAX + 1)));
         assert!(GroupSet { scrub: Some(ScrubEvery::Weekly), ..GroupSet::default() }.check().is_ok());
     }
 }

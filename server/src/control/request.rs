@@ -441,7 +441,7 @@ pub struct EventsOf {
     /// Only events of this code, or about a problem of this code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Most events, 1 to 1000 (100 unless given): the first of those that fit `after` or `since_unix_s`, else the newest.
+    /// Most events, 1 to 1000 (100 unless given): the first of those that come after `after`, else the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// If none fits, wait this long for one, 0 to 60 seconds.

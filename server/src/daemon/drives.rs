@@ -22,6 +22,24 @@ const BYTES_MIN: u64 = 4 * 1024 * 1024;
 /// A look at a drive is not worth a longer wait: somebody waits for the answer.
 const INSPECTION_TIMEOUT_NS: u64 = 5_000_000_000;
 
+/// Whether this process is another warpraid daemon that lives: not this one, and not one that was killed and waits for its
+/// last I/O (SAFETY M8: that one is waited for).
+fn is_other_daemon(pid: u32) -> bool {
+    const KILLED: u64 = 1 << (9 - 1);
+    let of = |pid: u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let own = std::process::id();
+    if pid == own || of(pid, "comm").is_empty() || of(pid, "comm") != of(own, "comm") {
+        return false;
+    }
+    let status = of(pid, "status");
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let is_killed = ["SigPnd:", "ShdPnd:"].into_iter().any(|name| {
+        field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_none_or(|mask| mask & KILLED != 0)
+    });
+    let is_gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    !is_killed && !is_gone
+}
+
 /// The error of the API for a drive that could not be opened.
 #[must_use]
 pub(super) fn open_error(error: &OpenError) -> ApiError {
@@ -34,6 +52,9 @@ pub(super) fn open_error(error: &OpenError) -> ApiError {
         }
         OpenError::Busy { holders, .. } if holders.iter().any(|holder| holder.contains("mount")) => {
             (ErrorCode::DriveMounted, "unmount it first; a mounted drive is never taken")
+        }
+        OpenError::Busy { pid: Some(pid), .. } if is_other_daemon(*pid) => {
+            (ErrorCode::DriveHeld, "another warpraid daemon has it: use that one, or stop it first")
         }
         OpenError::Busy { .. } => (ErrorCode::DriveBusy, "stop what holds it, then try again"),
         OpenError::NotADrive { .. } => (ErrorCode::DriveInvalid, "name a block device or a regular file"),
@@ -206,6 +227,7 @@ pub(super) fn doc_of(drive: &OpenDrive) -> DriveDoc {
         numa_node: identity.numa_node.and_then(|node| u16::try_from(node).ok()),
         state: DriveState::Free,
         why: None,
+        next: None,
         group: None,
         group_uuid: None,
         slot: None,
@@ -226,7 +248,7 @@ pub(super) fn doc_of_unopened(
     error: &ApiError,
 ) -> Option<DriveDoc> {
     let state = match error.code {
-        ErrorCode::DriveMounted | ErrorCode::DriveBusy => DriveState::Held,
+        ErrorCode::DriveMounted | ErrorCode::DriveBusy | ErrorCode::DriveHeld => DriveState::Held,
         ErrorCode::NotPermitted => DriveState::NotPermitted,
         ErrorCode::DriveNotFound if device.is_none() => return None,
         _ => DriveState::Failed,
@@ -246,6 +268,7 @@ pub(super) fn doc_of_unopened(
         numa_node: identity.and_then(|identity| identity.numa_node).and_then(|node| u16::try_from(node).ok()),
         state,
         why: Some(why),
+        next: None,
         group: None,
         group_uuid: None,
         slot: None,

@@ -148,24 +148,11 @@ impl Daemon {
         &self,
         name: &str,
     ) -> Result<(PathBuf, Option<(Arc<Running>, Slot)>), ApiError> {
-        let by_slot = name.rsplit_once(':').and_then(|(group, slot)| {
-            let slot: u8 = slot.parse().ok()?;
-            let group = self.running(group)?;
-            (slot < group.shared.geometry().members()).then_some((group, Slot(slot)))
-        });
-        let found = by_slot.or_else(|| {
-            let groups = self.groups.read();
-            groups.values().find_map(|group| group.slot_called(name).map(|slot| (Arc::clone(group), slot)))
-        });
-        match found {
+        match self.member_called(name)? {
             Some((group, slot)) => {
-                let path = group.places.lock()[slot.index()].path.clone();
-                let path = path.ok_or_else(|| {
-                    let message = format!("slot {slot} of group {} has no drive", group.name());
-                    ApiError::new(ErrorCode::DriveNotFound, message)
-                })?;
+                let path = group.drive_path_of(slot)?;
                 let is_there = !group.shared.view().member(slot).is_missing();
-                Ok((PathBuf::from(path), is_there.then_some((group, slot))))
+                Ok((path, is_there.then_some((group, slot))))
             }
             None => Ok((look::resolve_all(&[name.to_owned()]).await?.remove(0), None)),
         }

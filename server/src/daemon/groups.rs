@@ -378,6 +378,7 @@ impl Daemon {
         for disk in self.disk_keys(group) {
             self.state.forget_exposures(&disk, None);
         }
+        self.state.forget_members(uuid);
         self.forget(group).await;
         match failed.first() {
             None => Ok(()),

@@ -237,6 +237,7 @@ impl Daemon {
         }
         let (drive, looked) = self.inspect(path).await?;
         let mut doc = describe(&drive, &looked);
+        self.say_claimed(&mut doc, &looked);
         if self.spares.has(path) {
             doc.state = DriveState::Spare;
         }

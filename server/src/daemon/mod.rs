@@ -12,7 +12,7 @@
 //! | `ublk` | disks as block devices of this host |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
-//! | `readd` | a dropped member comes back |
+//! | `readd`, `comeback` | a dropped member comes back; whether it could |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
@@ -25,6 +25,7 @@
 //! | `spares` | drives that wait for a member to be lost |
 //! | `samples` | what the charts are made of |
 //! | `examine`, `claim` | a drive without a daemon: what lies on it; taken to be measured |
+//! | `claimed` | a drive whose group does not run, in words |
 //! | `api`, `verbs/` | the verbs, in terms of the above |
 //!
 //! Everything here runs on one control thread with a tokio runtime; I/O happens on the lanes, reached through
@@ -32,6 +33,8 @@
 
 mod api;
 mod claim;
+mod claimed;
+mod comeback;
 mod disks;
 mod drives;
 mod examine;
@@ -210,9 +213,9 @@ impl Lanes {
 /// # Errors
 /// What kept it from starting; once it serves, nothing but the end.
 pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
-    let state = StateDir::open(&options.state_dir).map_err(|error| match &error {
-        StateError::Locked { .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
-            .hint("use the running daemon, or another --state-dir"),
+    let state = StateDir::open(&options.state_dir, &options.socket).map_err(|error| match &error {
+        StateError::Locked { socket, .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
+            .hint(format!("use the running daemon (--socket {socket}), or another --state-dir")),
         StateError::Io { source, .. } => match source.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
                 ApiError::new(ErrorCode::NotPermitted, error.to_string())

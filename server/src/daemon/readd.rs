@@ -16,7 +16,7 @@ use raid_core::units::{Slot, Uuid};
 
 use super::api::Api;
 use super::host::unix_seconds;
-use super::look::{self, Looked};
+use super::look::Looked;
 use super::replace::file_block_size;
 use super::running::{Place, Running};
 use super::sweeps::member_drives;
@@ -181,6 +181,7 @@ impl Daemon {
         let place = Place::of(key, shown.clone(), drive);
         group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
         self.state.remember_drives([path.to_owned()]);
+        self.remember_members(group);
         let copy_bytes = group.shared.lacking_bytes(slot);
         tracing::info!(group = group.name(), %slot, drive = shown, copy_bytes, "member is back");
         self.start_rebuild(group, slot);
@@ -211,7 +212,7 @@ impl Api {
         let _change = daemon.change.lock().await;
         daemon.release_dropped().await;
         let running = daemon.need_running(&group)?;
-        let path = look::resolve_all(std::slice::from_ref(&how.drive)).await?.remove(0);
+        let path = self.drive_path(&how.drive).await?;
         let slot = how.slot.map(Slot);
         let back = daemon.readd_member(&running, &path, slot, how.dry_run, false).await?;
         let steps = vec![

@@ -5,7 +5,7 @@
 //! two together.
 
 use raid_core::format::extension::SlotState;
-use raid_core::membership::{Observation, PlannedState, Refusal, StartPlan};
+use raid_core::membership::{Lost, Observation, PlannedState, Refusal, StartPlan};
 use raid_core::units::Uuid;
 use raid_core::view::Epoch;
 
@@ -59,6 +59,11 @@ fn being_rebuilt(looked: &[Looked]) -> Vec<String> {
         .collect()
 }
 
+/// Whether a drive of these members is not here. One that is here and out of date is not used, and brings nothing back.
+fn is_any_absent(missing: &[Lost], looked: &[Looked]) -> bool {
+    missing.iter().any(|lost| looked.iter().all(|one| one.device() != Some(lost.device_uuid)))
+}
+
 fn dirty_hint(missing_any: bool, looked: &[Looked]) -> String {
     if missing_any {
         return "bring the missing members back; --force starts all the same and marks the group for ever"
@@ -100,7 +105,7 @@ pub(super) fn refused(name: &str, refusal: &Refusal, looked: &[Looked]) -> ApiEr
             keep_commands(name, sides, looked).join("; or ")
         ),
         Refusal::NoSuchSide { .. } => "warpraid examine DRIVE shows each side".to_owned(),
-        Refusal::DirtyAndDegraded { missing, .. } => dirty_hint(!missing.is_empty(), looked),
+        Refusal::DirtyAndDegraded { missing, .. } => dirty_hint(is_any_absent(missing, looked), looked),
         Refusal::LastMirrorUnproven { .. } => {
             "bring the absent members back; --force starts without them".to_owned()
         }
@@ -130,7 +135,7 @@ pub(super) fn next_command(name: &str, uuid: Uuid, refusal: Option<&Refusal>, lo
     match refusal {
         Some(Refusal::Diverged { sides }) => keep_commands(name, sides, looked).join("   or   "),
         // Only where nobody is missing who could come back: else --force is for who has read the refusal and knows better.
-        Some(Refusal::DirtyAndDegraded { missing, .. }) if missing.is_empty() => {
+        Some(Refusal::DirtyAndDegraded { missing, .. }) if !is_any_absent(missing, looked) => {
             format!("warpraid group assemble {name} --force --yes --expect-uuid {uuid}")
         }
         _ => format!("warpraid group assemble {name}"),

@@ -83,7 +83,7 @@ fn way_of(group: &Running, slot: Slot, now: bool) -> Result<Way, ApiError> {
         if let Some(filling) = group.fillings.lock().get(&slot) {
             let new = filling.place.path.clone().unwrap_or_default();
             let message = format!("slot {slot} of group {name} is being replaced by {new} already");
-            return Err(ApiError::new(ErrorCode::GroupBusy, message)
+            return Err(slot_invalid(message)
                 .hint(format!("to stop that and keep {drive}: warpraid drive fail {new}")));
         }
         if now {
@@ -225,7 +225,7 @@ impl Daemon {
             group.add_member(slot, member.map_err(|error| error.kind)?).await.map(|_| ())
         });
         joined.await.map_err(|_| stopping())?.map_err(|kind| could_not_join(group, &place, kind))?;
-        group.places.lock()[slot.index()] = Place { since_unix_s: Some(unix_seconds()), ..place };
+        self.take_place(group, slot, Place { since_unix_s: Some(unix_seconds()), ..place });
         self.start_rebuild(group, slot);
         Ok(())
     }
@@ -352,6 +352,7 @@ impl Daemon {
     /// The drive of a slot is another one now.
     fn take_place(&self, group: &Running, slot: Slot, place: Place) {
         group.places.lock()[slot.index()] = place;
+        self.remember_members(group);
     }
 
     /// Wipes what identifies a drive that was replaced, so that it can be used for something else, and lets go of it.

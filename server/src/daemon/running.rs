@@ -4,6 +4,7 @@
 //! member, [`Running::release_dropped`] lets go of it, so that the drive can be looked at, wiped or put back.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nvme_backend::{DriveKind, Errnos, OpenDrive, Remote};
@@ -16,6 +17,7 @@ use raid_core::ports::{DriveKey, IoKind};
 use raid_core::units::{Slot, Uuid};
 use raid_core::view::MemberState as CoreState;
 
+use super::comeback::is_worn;
 use super::disks::Exposure;
 use super::host::{Host, unix_seconds};
 use super::jobs::Job;
@@ -24,11 +26,12 @@ use super::lost::Lost;
 use super::replace::Filling;
 use super::scrub::Keeper;
 use super::settings::SettingsStore;
-use super::status::{GroupFacts, MemberFacts, judge};
+use super::status::{Comeback, GroupFacts, MemberFacts, judge};
 use super::words;
 use crate::control::model::{
     EpochDoc, ErrorCountsDoc, GroupDoc, Health, Journal, MemberDoc, MemberState, Operation, ProgressDoc,
 };
+use crate::control::{ApiError, ErrorCode};
 
 /// Where the member of a slot is, or last was.
 #[derive(Clone, Default, Debug)]
@@ -51,6 +54,8 @@ pub(super) struct Place {
     pub is_file: bool,
     /// Whether that file has no name any more.
     pub is_unlinked: bool,
+    /// While the member is out: whether its drive could come back as it is.
+    pub comeback: Comeback,
 }
 
 impl Place {
@@ -171,16 +176,32 @@ impl Running {
         let uuid = Uuid::parse(name);
         let named = |path: &str| {
             let places = self.places.lock();
-            view.slots().find(|slot| {
+            let is_called = |slot: &Slot| {
                 let place = &places[slot.index()];
                 place.path.as_deref() == Some(path)
                     || place.serial.as_deref() == Some(name)
                     || uuid == Some(view.member(*slot).device_uuid)
-            })
+            };
+            // The drive that is at a path comes before one that was there once.
+            let is_there = |slot: &Slot| places[slot.index()].key.is_some();
+            let called = || view.slots().filter(is_called);
+            called().find(is_there).or_else(|| called().next())
         };
         // As it was given first: looking at a path that hangs would hang this thread.
         named(name)
             .or_else(|| named(&super::drives::canonical(std::path::Path::new(name)).display().to_string()))
+    }
+
+    /// Where the drive of a slot is, or last was.
+    ///
+    /// # Errors
+    /// `drive.not.found` if that is not known.
+    pub(super) fn drive_path_of(&self, slot: Slot) -> Result<PathBuf, ApiError> {
+        let path = self.places.lock()[slot.index()].path.clone().map(PathBuf::from);
+        path.ok_or_else(|| {
+            let message = format!("slot {slot} of group {} has no drive", self.name());
+            ApiError::new(ErrorCode::DriveNotFound, message)
+        })
     }
 
     /// Lets go of the drives of members that the engine has dropped, and says so in the log.
@@ -195,10 +216,15 @@ impl Running {
                     place.since_unix_s = Some(unix_seconds());
                 }
                 place.is_unlinked = false;
-                let why = match view.member(slot).state {
-                    CoreState::Missing { why } => place.why_dropped(why),
-                    _ => unreachable!("the slot was missing in this view"),
+                let CoreState::Missing { why: kind } = view.member(slot).state else {
+                    unreachable!("the slot was missing in this view")
                 };
+                if key.is_some() {
+                    // What the operator takes out is there and sound, until a look says otherwise.
+                    let is_sound = kind == Some(BY_OPERATOR);
+                    place.comeback = if is_sound { Comeback::Possible } else { Comeback::Unknown };
+                }
+                let why = place.why_dropped(kind);
                 key.map(|key| (key, place.path.clone().unwrap_or_default(), why))
             };
             let Some((key, path, why)) = released else { continue };
@@ -254,6 +280,10 @@ impl Running {
                         _ => false,
                     },
                     is_unlinked: place.is_unlinked,
+                    comeback: match slot.state {
+                        CoreState::Missing { why } if is_worn(why) => Comeback::Unknown,
+                        _ => place.comeback.clone(),
+                    },
                 }
             })
             .collect()

@@ -239,6 +239,13 @@ impl Keeper {
         })
     }
 
+    /// Tells the engine what is known to be wrong.
+    pub(super) fn tell(&self, group: &Running) {
+        let runs = self.record.last.iter().chain(&self.record.current);
+        let findings: Vec<Finding> = runs.flat_map(|run| state_of(run).findings).collect();
+        group.shared.set_findings(findings.iter());
+    }
+
     /// Blocks that scrubs found without a source.
     pub(super) fn lost_rows(&self) -> Vec<lost::Row> {
         let runs = self.record.last.iter().chain(&self.record.current);
@@ -527,6 +534,7 @@ fn end_scrub(group: &Running, result: Result<(), SweepError>) {
         }
     }
     keeper.save();
+    keeper.tell(group);
 }
 
 #[cfg(test)]

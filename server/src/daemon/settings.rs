@@ -17,7 +17,7 @@ use super::api::Api;
 use super::host::replace_file;
 use super::write_mostly;
 use crate::control::group_set::GroupSet;
-use crate::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery};
+use crate::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
 use crate::control::{Answer, ApiError, ErrorCode};
 
 const VERSION: u32 = 1;
@@ -34,6 +34,10 @@ pub(super) struct GroupSettings {
     pub rebuild_speed: RebuildSpeed,
     /// Explicit latency target; none: the preset decides.
     pub rebuild_target_ns: Option<u64>,
+    /// How long a member that was missing at start is waited for before a spare takes its place.
+    pub spare_wait: SpareWait,
+    /// The same for a member that failed while the daemon watched.
+    pub spare_wait_failed: SpareWait,
 }
 
 impl GroupSettings {
@@ -45,6 +49,8 @@ impl GroupSettings {
             scrub_window: self.scrub_window.clone(),
             rebuild_speed: self.rebuild_speed,
             rebuild_target_ns: self.rebuild_target_ns,
+            spare_wait: self.spare_wait,
+            spare_wait_failed: self.spare_wait_failed,
         }
     }
 
@@ -84,12 +90,32 @@ impl GroupSettings {
                 Some(ns) => format!("rebuilds keep 99 of 100 client requests below {} us", ns / 1000),
             });
         }
+        if let Some(wait) = what.spare_wait {
+            self.spare_wait = wait;
+            steps.push(spare_step("a member that is missing at start", wait));
+        }
+        if let Some(wait) = what.spare_wait_failed {
+            self.spare_wait_failed = wait;
+            steps.push(spare_step("a member that fails", wait));
+        }
         steps
     }
 
     /// Puts into force what the engine has to know.
     pub(super) fn apply(&self, shared: &raid_core::engine::Shared) {
         shared.foreground().set(self.rebuild_speed.into(), self.rebuild_target_ns);
+    }
+}
+
+fn spare_step(whom: &str, wait: SpareWait) -> String {
+    match wait {
+        SpareWait::Auto => {
+            format!("{whom} is waited for as the daemon was started before a spare takes its place")
+        }
+        SpareWait::Never => format!("no spare takes the place of {whom} by itself"),
+        SpareWait::Ns(ns) => {
+            format!("{whom} is waited for {} ms before a spare takes its place", ns / 1_000_000)
+        }
     }
 }
 
@@ -214,9 +240,11 @@ mod tests {
         let what = GroupSet {
             scrub: Some(ScrubEvery::Biweekly),
             scrub_window: Some("01:00-05:00".into()),
+            spare_wait: Some(SpareWait::Ns(600_000_000_000)),
+            spare_wait_failed: Some(SpareWait::Never),
             ..GroupSet::default()
         };
-        assert_eq!(settings.change(&what).len(), 2);
+        assert_eq!(settings.change(&what).len(), 4);
         store.set(one, settings.clone()).unwrap();
         let again = SettingsStore::open(dir.path());
         assert_eq!(again.of(one), settings);

@@ -117,7 +117,8 @@ impl Daemon {
                 Ok(key) => keys.push((key, path.clone())),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "member cannot be opened; counted as absent");
-                    busy = busy.or(Some(error).filter(|error| error.code == ErrorCode::DriveBusy));
+                    let is_held = matches!(error.code, ErrorCode::DriveBusy | ErrorCode::DriveHeld);
+                    busy = busy.or(Some(error).filter(|_| is_held));
                 }
             }
         }
@@ -194,11 +195,13 @@ impl Daemon {
             rebuild_turn: tokio::sync::Mutex::default(),
         });
         group.settings.of(uuid).apply(&group.shared);
+        group.scrub.lock().tell(&group);
         self.groups.write().insert(uuid, Arc::clone(&group));
         self.unstarted.lock().remove(&uuid);
         let paths: Vec<PathBuf> =
             group.places.lock().iter().filter_map(|place| place.path.clone()).map(PathBuf::from).collect();
         self.state.remember_drives(paths);
+        self.remember_members(&group);
         tracing::info!(group = group.name(), %uuid, epoch = group.shared.view().epoch.counter, "group started");
         self.start_jobs(&group, rebuilding);
         self.take_back_left_out(&group, stale).await;
@@ -226,7 +229,7 @@ impl Daemon {
                 let out = left_out.iter().find(|(uuid, _, _)| uuid == device);
                 let place = match (key, path, drive) {
                     (Some(key), Some(path), Some(drive)) => Place::of(key, path, &drive),
-                    _ => Place::default(),
+                    _ => self.last_place(*device, looked),
                 };
                 Place {
                     since_unix_s: (!member.is_in_sync()).then_some(now),
@@ -235,6 +238,20 @@ impl Daemon {
                 }
             })
             .collect()
+    }
+
+    /// Where the drive of a member that takes no part is, or was when this host last had it, unless another one is there.
+    fn last_place(&self, device: Uuid, looked: &[Looked]) -> Place {
+        let here = looked.iter().find(|one| one.device() == Some(device));
+        if let Some(one) = here {
+            let path = Some(one.path.display().to_string());
+            return Place { path, serial: one.serial.clone(), ..Place::default() };
+        }
+        let Some(seen) = self.state.last_seen(device) else { return Place::default() };
+        if looked.iter().any(|one| one.path == seen.path && one.device().is_some()) {
+            return Place { serial: seen.serial, ..Place::default() };
+        }
+        Place { path: Some(seen.path.display().to_string()), serial: seen.serial, ..Place::default() }
     }
 
     /// The group's disks; an untouched group gets an empty table.

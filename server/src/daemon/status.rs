@@ -11,6 +11,18 @@ use super::words;
 use crate::control::ProblemCode;
 use crate::control::model::{GroupState, Health, MemberState, ProblemDoc};
 
+/// Whether the drive of a member that is out could come back as it is, by a re-add.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Comeback {
+    /// Nobody knows, or it is not there.
+    #[default]
+    Unknown,
+    /// It is there and may.
+    Possible,
+    /// It is there and may not: why.
+    Impossible(String),
+}
+
 /// One slot, as far as health is concerned.
 #[derive(Clone, Debug)]
 pub struct MemberFacts {
@@ -28,6 +40,8 @@ pub struct MemberFacts {
     pub is_out_of_room: bool,
     /// Whether its file has no name any more: what lies in it is gone when the daemon lets go of it.
     pub is_unlinked: bool,
+    /// Whether it could come back.
+    pub comeback: Comeback,
 }
 
 /// A group, as far as health is concerned.
@@ -218,6 +232,22 @@ fn group_problem(
     }
 }
 
+/// The cause with what is known of the drive now, and the command that makes the slot whole: a re-add where the old drive
+/// may come back, else a replacement.
+fn way_on(name: &str, slot: Slot, member: &MemberFacts, cause: String) -> (String, String) {
+    let replace = format!("warpraid group replace {name} --slot {slot} NEW_DRIVE");
+    match (&member.comeback, &member.drive) {
+        (Comeback::Possible, Some(drive)) => {
+            let readd = format!("warpraid group readd {name} {}", words::quoted(drive));
+            (format!("{cause}; its drive is there and can come back"), readd)
+        }
+        (Comeback::Impossible(why), _) => {
+            (format!("{cause}; its drive is there and cannot come back: {why}"), replace)
+        }
+        _ => (cause, replace),
+    }
+}
+
 fn member_problem(
     facts: &GroupFacts,
     slot: Slot,
@@ -229,7 +259,7 @@ fn member_problem(
     let name = &facts.name;
     let drive = member.drive.as_deref().unwrap_or("unknown drive");
     let cause = member.why.clone().unwrap_or_else(|| words::why_dropped(None, None, false));
-    let replace = format!("warpraid group replace {name} --slot {slot} NEW_DRIVE");
+    let (cause, way_on) = way_on(name, slot, member, cause);
     let (code, why, next) = match member.state {
         MemberState::Rebuilding => (
             ProblemCode::GroupRebuilding,
@@ -242,7 +272,7 @@ fn member_problem(
             format!("warpraid examine {drive}"),
         ),
         MemberState::Stale => {
-            (ProblemCode::MemberStale, format!("slot {slot} ({drive}) is out of date: {cause}"), replace)
+            (ProblemCode::MemberStale, format!("slot {slot} ({drive}) is out of date: {cause}"), way_on)
         }
         _ if state == GroupState::Offline => (
             ProblemCode::GroupOffline,
@@ -261,7 +291,7 @@ fn member_problem(
                 words::quoted(drive)
             ),
         ),
-        _ => (ProblemCode::GroupDegraded, format!("slot {slot} ({drive}): {cause}"), replace),
+        _ => (ProblemCode::GroupDegraded, format!("slot {slot} ({drive}): {cause}"), way_on),
     };
     ProblemDoc {
         code: code.into(),
@@ -297,6 +327,7 @@ mod tests {
                     since_unix_s: None,
                     is_out_of_room: false,
                     is_unlinked: false,
+                    comeback: Comeback::Unknown,
                 })
                 .collect(),
             unsynced_bytes: 0,
@@ -341,6 +372,30 @@ mod tests {
         assert_eq!((verdict.state, verdict.health), (GroupState::Syncing, Health::Warning));
         assert_eq!(verdict.tolerates, 0);
         assert_eq!(verdict.problems[0].code, "group.syncing");
+    }
+
+    #[test]
+    fn a_drive_that_can_come_back_is_taken_back_not_replaced() {
+        let mut group = facts(Level::Raid5, &[S, F, S]);
+        group.members[1].drive = Some("/dev/x y".into());
+        let told = |group: &GroupFacts| {
+            let problem = judge(group).problems.remove(0);
+            (problem.next, problem.why)
+        };
+        assert_eq!(told(&group).0, "warpraid group replace tank --slot 1 NEW_DRIVE");
+        group.members[1].comeback = Comeback::Possible;
+        let (next, why) = told(&group);
+        assert_eq!(next, "warpraid group readd tank '/dev/x y'");
+        assert!(why.contains("can come back"), "{why}");
+        group.members[1].comeback = Comeback::Impossible("it was seen cut short".into());
+        let (next, why) = told(&group);
+        assert_eq!(next, "warpraid group replace tank --slot 1 NEW_DRIVE");
+        assert!(why.contains("cannot come back: it was seen cut short"), "{why}");
+        // Nobody can be resynced in a group that is offline.
+        let mut group = facts(Level::Raid5, &[S, F, F]);
+        group.members[1].drive = Some("/dev/x".into());
+        group.members[1].comeback = Comeback::Possible;
+        assert!(told(&group).0.contains("group stop tank"));
     }
 
     #[test]

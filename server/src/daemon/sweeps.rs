@@ -65,6 +65,7 @@ impl Daemon {
     pub(super) fn start_jobs(self: &Arc<Self>, group: &Arc<Running>, rebuilding: Vec<Slot>) {
         let (daemon, watched) = (Arc::clone(self), Arc::clone(group));
         tokio::spawn(async move { daemon.keep_house(watched).await });
+        tokio::spawn(Arc::clone(self).look_back(Arc::clone(group)));
         tokio::spawn(Arc::clone(self).keep_scrubs(Arc::clone(group)));
         let jobs = rebuilding.into_iter().map(|slot| rebuild_job(group, slot)).collect();
         let (daemon, group) = (Arc::clone(self), Arc::clone(group));
@@ -105,6 +106,7 @@ impl Daemon {
 
     /// Drops members whose files were cut short behind our back: what lies in them is not what was written.
     pub(super) async fn drop_cut_files(&self, group: &Arc<Running>) {
+        self.stop_cut_fillings(group);
         let keys: Vec<_> = group.places.lock().iter().map(|place| place.key).collect();
         for (slot, key) in (0u8..).map(Slot).zip(keys) {
             let Some(drive) = key.and_then(|key| self.host.drive(key)).filter(|drive| !drive.is_whole())
@@ -122,6 +124,17 @@ impl Daemon {
             });
             if let Ok(Err(kind)) = dropped.await {
                 tracing::error!(group = group.name(), %slot, ?kind, "the member was kept: it is the last copy");
+            }
+        }
+    }
+
+    /// Stops filling files that were cut short: what was written to them is not all there.
+    fn stop_cut_fillings(&self, group: &Running) {
+        for filling in group.fillings.lock().values() {
+            let drive = filling.place.key.and_then(|key| self.host.drive(key));
+            if drive.is_some_and(|drive| !drive.is_whole()) {
+                tracing::error!(group = group.name(), drive = ?filling.place.path, "the file was cut short");
+                filling.job.pace.cancel.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -14,8 +14,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use raid_core::units::u64_of;
@@ -28,6 +29,10 @@ use crate::control::model::EventDoc;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Events noted and not yet written.
 const QUEUE_MAX: usize = 1024;
+/// Events that could not be written and are tried again; beyond that the oldest are given up.
+const WAITING_MAX: usize = 4 * QUEUE_MAX;
+/// How often.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// Hands events to the thread that writes them.
 pub(super) struct Writer {
@@ -123,21 +128,46 @@ struct LogFile {
 
 impl LogFile {
     fn run(&mut self, receiver: &Receiver<Arc<EventDoc>>, is_unsaved: &AtomicBool) {
-        while let Ok(first) = receiver.recv() {
+        // What could not be written waits here, so that a folder that takes events again has no hole in its record, and
+        // nobody has to wait for the next event to hear that it does.
+        let mut waiting: VecDeque<Arc<EventDoc>> = VecDeque::new();
+        let mut is_over = false;
+        while !is_over {
+            if waiting.is_empty() {
+                match receiver.recv() {
+                    Ok(event) => waiting.push_back(event),
+                    Err(_) => return,
+                }
+            } else {
+                match receiver.recv_timeout(RETRY_PERIOD) {
+                    Ok(event) => waiting.push_back(event),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => is_over = true,
+                }
+            }
+            waiting.extend(receiver.try_iter().take(QUEUE_MAX));
+            while waiting.len() > WAITING_MAX {
+                waiting.pop_front();
+            }
             let mut lines = Vec::new();
-            for event in core::iter::once(first).chain(receiver.try_iter().take(QUEUE_MAX)) {
+            for event in &waiting {
                 // A document of strings and numbers can always be written.
-                let written = serde_json::to_writer(&mut lines, &*event);
+                let written = serde_json::to_writer(&mut lines, &**event);
                 debug_assert!(written.is_ok());
                 lines.push(b'\n');
             }
-            let result = self.append(&lines);
-            if let Err(error) = &result {
-                tracing::error!(folder = %self.folder.display(), %error, "events cannot be stored");
-                // Opened anew next time, which also closes a line that was cut off.
-                self.file = None;
+            match self.append(&lines) {
+                Ok(()) => waiting.clear(),
+                Err(error) => {
+                    if !is_unsaved.load(Ordering::Relaxed) {
+                        tracing::error!(folder = %self.folder.display(), %error, "events cannot be stored");
+                    }
+                    // Opened anew next time, which also closes a line that was cut off; lines that were written come again
+                    // and are skipped when read, because their numbers do not grow.
+                    self.file = None;
+                }
             }
-            is_unsaved.store(result.is_err(), Ordering::Relaxed);
+            is_unsaved.store(!waiting.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -149,6 +179,9 @@ impl LogFile {
             File::open(&self.folder)?.sync_all()?;
         }
         if self.file.is_none() {
+            // Whoever put something in the way may have taken it away again.
+            let mut builder = fs::DirBuilder::new();
+            builder.mode(0o700).recursive(true).create(&self.folder)?;
             self.file = Some(self.open(&path)?);
         }
         let file = self.file.as_mut().expect("opened above");
@@ -236,8 +269,19 @@ mod tests {
         fs::write(dir.path().join("events"), "a file where the folder should be").unwrap();
         let events = Events::open(dir.path()).unwrap();
         note(&events, "kept in memory");
-        events.stop();
-        assert!(events.is_unsaved());
+        let is_unsaved = |wanted: bool| {
+            let since = std::time::Instant::now();
+            while events.is_unsaved() != wanted {
+                assert!(since.elapsed() < Duration::from_secs(30), "unsaved is not {wanted}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        is_unsaved(true);
         assert_eq!(events.after(0).len(), 1);
+        // As soon as there is room it is written, though nothing new happens, and nothing is unsaved any more.
+        fs::remove_file(dir.path().join("events")).unwrap();
+        is_unsaved(false);
+        events.stop();
+        assert_eq!(Events::open(dir.path()).unwrap().after(0)[0].message, "kept in memory");
     }
 }

@@ -257,24 +257,17 @@ impl Events {
         let kept = self.kept.lock();
         let from = kept.events.partition_point(|event| of.after.is_some_and(|after| event.id <= after));
         let range = kept.events.range(from..).filter(fits);
-        let mut events: Vec<EventDoc>;
-        if of.after.is_some() || of.since_unix_s.is_some() {
-            events = range.take(limit + 1).map(|event| (**event).clone()).collect();
-            let more = events.len() > limit;
-            events.truncate(limit);
-            return self.answer(&kept, events, more);
+        let found: Vec<&Arc<EventDoc>> = range.collect();
+        let left_out = found.len().saturating_sub(limit);
+        // Who goes on from a number reads forward; who asks what happened wants to know the latest.
+        let given = if of.after.is_some() { &found[..found.len() - left_out] } else { &found[left_out..] };
+        EventListDoc {
+            events: given.iter().map(|event| (***event).clone()).collect(),
+            oldest_id: kept.events.front().map_or(0, |event| event.id),
+            newest_id: kept.events.back().map_or(0, |event| event.id),
+            more: left_out > 0,
+            left_out: raid_core::units::u64_of(left_out),
         }
-        events = range.rev().take(limit + 1).map(|event| (**event).clone()).collect();
-        let more = events.len() > limit;
-        events.truncate(limit);
-        events.reverse();
-        self.answer(&kept, events, more)
-    }
-
-    fn answer(&self, kept: &Kept, events: Vec<EventDoc>, more: bool) -> EventListDoc {
-        let oldest_id = kept.events.front().map_or(0, |event| event.id);
-        let newest_id = kept.events.back().map_or(0, |event| event.id);
-        EventListDoc { events, oldest_id, newest_id, more }
     }
 
     /// Those asked for; if there are none and it was asked to wait, as soon as there are.
@@ -369,6 +362,10 @@ mod tests {
         let limit = Some(3);
         assert_eq!(list(EventsOf { limit, ..EventsOf::default() }), ("17 18 19".into(), true));
         assert_eq!(list(EventsOf { limit, after: Some(0), ..EventsOf::default() }), ("0 1 2".into(), true));
+        let now = EventsOf { limit, since_unix_s: Some(0), ..EventsOf::default() };
+        assert_eq!(list(now.clone()), ("17 18 19".into(), true), "the newest of what was since then");
+        assert_eq!(events.list(&now).left_out, 17);
+        assert_eq!(list(EventsOf { after: Some(0), ..now }), ("0 1 2".into(), true), "who follows reads on");
         let group = Some("odd".to_owned());
         let of = EventsOf { after: Some(15), group, ..EventsOf::default() };
         assert_eq!(list(of), ("15 17 19".into(), false));

@@ -272,8 +272,7 @@ fn a_copy_that_is_cancelled_leaves_the_group_as_it_was() {
 fn only_a_member_in_sync_gets_a_successor_and_only_one() {
     let mut world = world(24, Level::Raid5, 4);
     world.fail(1, IoKind::Gone).unwrap();
-    let ended = succeed(&mut world, 1);
-    assert!(matches!(ended, Err(SweepError::Io(error)) if error.kind == IoKind::Invalid), "{ended:?}");
+    assert_eq!(succeed(&mut world, 1), Err(SweepError::MemberGone(Slot(1))));
     let (first, second) = (world.successor(), world.successor());
     let group = world.group.clone();
     let other = world.group.clone();
@@ -366,6 +365,37 @@ fn zeroes_and_discards_reach_the_new_drive_too() {
         assert!(matches!(ended, Ok(Succession::Done { .. })), "{level}: {ended:?}");
         world.check_contents("after it");
         world.check_media("after it");
+    }
+}
+
+#[test]
+fn several_members_are_replaced_at_once() {
+    for (level, members) in LEVELS {
+        let mut world = world(28, level, members);
+        let successors: Vec<Successor> = (0..members).map(|_| world.successor()).collect();
+        let epoch = world.shared.view().epoch.counter;
+        let done = write_meanwhile(&mut world, 80, |_| {});
+        let ended: Rc<std::cell::RefCell<Vec<_>>> = Rc::default();
+        for (slot, successor) in (0..).zip(successors) {
+            let (group, told) = (world.lane(u16::from(slot) % 4), Rc::clone(&ended));
+            world.env.spawn(async move {
+                let result = group.succeed(Slot(slot), successor, &one_row_at_a_time()).await;
+                told.borrow_mut().push(result.is_ok());
+            });
+        }
+        let (group, told) = (world.group.clone(), Rc::clone(&ended));
+        world.executor.block_on(async move {
+            while !done.get() || told.borrow().len() < usize::from(members) {
+                let clock = group.env().clock();
+                clock.sleep_until(clock.now_ns() + 10_000).await;
+            }
+        });
+        assert_eq!(*ended.borrow(), vec![true; usize::from(members)], "{level}");
+        let view = world.shared.view();
+        assert_eq!(view.epoch.counter, epoch + u64::from(members));
+        assert!(view.members.iter().all(|member| member.drive.unwrap().0 >= u64::from(members)));
+        world.check_contents("all new");
+        world.check_media("all new");
     }
 }
 

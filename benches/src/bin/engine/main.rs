@@ -4,6 +4,7 @@
 //! Everything that is written is read back and its parity checked, outside the measured time.
 
 mod life;
+mod meters;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -397,6 +398,11 @@ fn run(args: &Args) -> Result<(), String> {
             }
             "engine.read1m.degraded.ram.raid6_8p2" => {
                 block_on_lane(config, |lane| life::degraded_sequential(lane, rounds))
+            }
+            "engine.meters.read4k.tmpfs.raid6" => {
+                std::fs::create_dir_all(&dir.0).map_err(|error| format!("{}: {error}", dir.0.display()))?;
+                let dir = dir.0.clone();
+                block_on_lane(config, |lane| async move { meters::cost(lane, rounds, &dir).await })
             }
             "engine.lanes.read4k.ram.raid6_8p2" => life::two_lanes(rounds, life::Work::Read),
             "engine.lanes.fullstripe.ram.raid6_8p2" => life::two_lanes(rounds, life::Work::FullStripe),

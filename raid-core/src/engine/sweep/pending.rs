@@ -21,7 +21,7 @@ use super::super::repair::one_error;
 use super::rebuild::Targets;
 use super::{Pace, SweepError};
 use crate::geometry::Level;
-use crate::membership;
+use crate::membership::{self, GroupMeta};
 use crate::ports::{Clock, Drive, Env};
 use crate::units::Slot;
 use crate::view::MemberState;
@@ -152,12 +152,12 @@ impl<E: Env> Group<E> {
         let shared = &self.0.shared;
         pace.total_bytes.store(shared.geometry().member_bytes(), Ordering::Relaxed);
         pace.done_bytes.store(shared.cursor(slot), Ordering::Relaxed);
-        let track = Track {
-            pace,
-            stored_bytes: shared.cursor(slot),
-            stored_ns: self.0.env.clock().now_ns(),
-            steps: 0,
+        // A slot whose successor was made its member is further than its drive says.
+        let stored_bytes = match &**shared.meta() {
+            GroupMeta::Persistent(meta) => meta.cursor_bytes(slot),
+            GroupMeta::Volatile => shared.cursor(slot),
         };
+        let track = Track { pace, stored_bytes, stored_ns: self.0.env.clock().now_ns(), steps: 0 };
         self.recount(slot, &track);
         let resumed_bytes = track.pace.done_bytes.load(Ordering::Relaxed);
         track.pace.resumed_bytes.store(resumed_bytes, Ordering::Relaxed);

@@ -166,8 +166,11 @@ impl<E: Env> Group<E> {
             // Half a write may be in the parity: the block would come out wrong.
             return Way::Lost;
         }
-        let readable_role = |role| readable(stripe::slot_of(geometry, window.stripe, role));
-        match stripe::sources(geometry, &roles, readable_role) {
+        let is_source = |role| {
+            let slot = stripe::slot_of(geometry, window.stripe, role);
+            !slots.contains(&slot) && stripe::is_source(shared, lane, window.stripe, slot, &window.columns)
+        };
+        match stripe::sources(geometry, &roles, is_source) {
             Some(sources) => Way::Solve(sources.read, sources.solve),
             None => Way::Lost,
         }

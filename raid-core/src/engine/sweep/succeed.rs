@@ -33,8 +33,10 @@ use crate::units::{Slot, Stripe, Uuid, usize_of_u32};
 use crate::view::{MemberState, Successor, View};
 
 /// How long writes under way are waited for before they go on first, and how often that is looked at.
-const DRAIN_MAX_NS: u64 = 1_000_000_000;
+const DRAIN_MAX_NS: u64 = 5_000_000_000;
 const DRAIN_STEP_NS: u64 = 200_000;
+/// How long writes have their way before they are held again.
+const AGAIN_NS: u64 = 1_000_000_000;
 
 /// How a replacement of a serving member ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,6 +75,9 @@ impl<E: Env> Group<E> {
         let ours = successor.device_uuid;
         if let Err(kind) = self.attach(slot, successor).await {
             membership::forget_prepared(self.0.shared.meta(), ours);
+            if self.0.shared.view().member(slot).is_missing() {
+                return Err(SweepError::MemberGone(slot));
+            }
             return Err(IoError::new(kind, "the slot has no member in sync to be replaced").into());
         }
         let ended = match self.fill(slot, ours, pace).await {
@@ -224,9 +229,8 @@ impl<E: Env> Group<E> {
         if !may_avoid || rank == (false, false) || !is_known || !geometry.level().is_redundant() {
             return Way::Copy(slot);
         }
-        let readable = |other| {
-            shared.read_rank(other) < rank && stripe::is_readable(shared, lane, stripe, other, columns)
-        };
+        let readable =
+            |other| shared.read_rank(other) < rank && stripe::is_source(shared, lane, stripe, other, columns);
         let role = geometry.role(stripe, slot);
         if geometry.level().parities() == 0 {
             let Role::Data(index) = role else { return Way::Copy(slot) };
@@ -330,7 +334,10 @@ impl<E: Env> Group<E> {
                     }
                     return Ok(old);
                 }
-                Err(Refused::Busy) => {}
+                Err(Refused::Busy) => {
+                    let clock = self.0.env.clock();
+                    clock.sleep_until(clock.now_ns() + AGAIN_NS).await;
+                }
                 Err(Refused::Ended) => {
                     self.still_succeeding(&self.0.shared.view(), slot, ours)?;
                 }

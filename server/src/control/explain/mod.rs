@@ -105,6 +105,7 @@ fn doc(code: &'static str, kind: CodeKind, it: Explanation) -> ExplanationDoc {
         risks: it.risks.to_owned(),
         steps: it.steps.iter().map(|&step| step.to_owned()).collect(),
         example: it.example.to_owned(),
+        exit_code: ErrorCode::parse(code).map(|error| error.exit().code()),
     }
 }
 

@@ -94,8 +94,11 @@ pub struct DriveDoc {
     pub numa_node: Option<u16>,
     /// What it is to us.
     pub state: DriveState,
-    /// Why it cannot be used, where the state alone does not say it.
+    /// Why it cannot be used, or what the member on it is, where the state alone does not say it.
     pub why: Option<String>,
+    /// The way on from there: a command.
+    #[serde(default)]
+    pub next: Option<String>,
     /// Name of the group whose member it is or was.
     pub group: Option<String>,
     /// Uuid of that group.

@@ -64,4 +64,7 @@ pub struct EventListDoc {
     pub newest_id: u64,
     /// Whether more events fit what was asked than were given.
     pub more: bool,
+    /// How many more: newer ones where it was asked for those after a number, else older ones.
+    #[serde(default)]
+    pub left_out: u64,
 }

@@ -22,6 +22,9 @@ pub struct ExplanationDoc {
     pub steps: Vec<String>,
     /// A command.
     pub example: String,
+    /// The exit code of a verb that fails with this code; none of codes that are no errors.
+    #[serde(default)]
+    pub exit_code: Option<u8>,
 }
 
 /// Every code.

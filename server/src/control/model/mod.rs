@@ -46,7 +46,7 @@ pub use scrub::{
     DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
     ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
 };
-pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery};
+pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
 pub use spare::{SpareDoc, SpareListDoc, SpareState};
 
 /// Major version of every document.

@@ -60,6 +60,19 @@ impl From<RebuildSpeed> for raid_core::pacing::Speed {
     }
 }
 
+/// How long a lost member of a group is waited for before a spare takes its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SpareWait {
+    /// As the daemon was started: `serve --spare-wait`, `--spare-wait-failed`.
+    #[default]
+    Auto,
+    /// For ever: no spare takes it by itself.
+    Never,
+    /// This long, in nanoseconds.
+    Ns(u64),
+}
+
 /// Settings of a group, as they are in force.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSettingsDoc {
@@ -71,4 +84,10 @@ pub struct GroupSettingsDoc {
     pub rebuild_speed: RebuildSpeed,
     /// Latency that 99 of 100 client requests shall keep below meanwhile; none: the preset's multiple of what it is without.
     pub rebuild_target_ns: Option<u64>,
+    /// How long a member that was missing at start is waited for before a spare takes its place.
+    #[serde(default)]
+    pub spare_wait: SpareWait,
+    /// The same for a member that failed while the daemon watched.
+    #[serde(default)]
+    pub spare_wait_failed: SpareWait,
 }

@@ -3,11 +3,31 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use raid_core::units::Slot;
+
 use crate::control::model::{ActionDoc, DriveDoc, DriveListDoc};
 use crate::control::request::{DriveFail, DriveWipe};
 use crate::control::{Answer, ApiError, ErrorCode};
 use crate::daemon::api::{Api, check_identity, confirm_missing};
-use crate::daemon::{drives, look};
+use crate::daemon::running::Running;
+use crate::daemon::{Daemon, drives, look};
+
+/// What wiping a drive takes away, and the word that it is meant.
+fn wipe_steps(doc: &DriveDoc, known: &[String]) -> Vec<String> {
+    let shown = &doc.path;
+    if doc.signatures.is_empty() && doc.device_uuid.is_none() {
+        return vec![format!("{shown} carries nothing")];
+    }
+    let mut steps: Vec<String> =
+        doc.why.iter().map(|why| format!("{shown} is {why}; that is lost")).collect();
+    steps.extend(doc.signatures.iter().map(|it| {
+        let label = it.label.as_ref().map(|label| format!(" labelled {label:?}")).unwrap_or_default();
+        let uuid = it.uuid.as_ref().map(|uuid| format!(", uuid {uuid}")).unwrap_or_default();
+        format!("{shown}: {}{label} at byte {} is erased{uuid}", it.kind, it.offset_bytes)
+    }));
+    steps.extend(known.first().map(|uuid| format!("to confirm: --yes --expect-uuid {uuid}")));
+    steps
+}
 
 impl Api {
     pub(in crate::daemon) async fn drives(&self) -> Answer<DriveListDoc> {
@@ -60,15 +80,11 @@ impl Api {
         }
         let mut known: Vec<String> = doc.device_uuid.iter().chain(&doc.serial).cloned().collect();
         known.extend(doc.signatures.iter().filter_map(|signature| signature.uuid.clone()));
-        let steps: Vec<String> = if doc.signatures.is_empty() {
-            vec![format!("{shown} carries nothing")]
+        let steps = wipe_steps(&doc, &known);
+        if how.dry_run {
+            // Who holds it is said now, not when it is meant; nothing is written.
+            drop(look::open(&path, drives::exclusive(daemon.options.drive_timeout_ns, None)).await?);
         } else {
-            doc.signatures
-                .iter()
-                .map(|it| format!("{shown}: {} at byte {} is erased", it.kind, it.offset_bytes))
-                .collect()
-        };
-        if !how.dry_run {
             if !how.yes {
                 return Err(confirm_missing(&format!("wiping {shown}")));
             }
@@ -100,12 +116,7 @@ impl Api {
             action.groups.push(group.doc());
             return Ok(action.into());
         }
-        let found = daemon
-            .groups
-            .read()
-            .values()
-            .find_map(|group| group.slot_called(&drive).map(|slot| (Arc::clone(group), slot)));
-        let Some((group, slot)) = found else {
+        let Some((group, slot)) = daemon.member_called(&drive)? else {
             let path = self.drive_path(&drive).await?;
             let message = format!("{} is no member of a running group", path.display());
             return Err(ApiError::new(ErrorCode::DriveNotFound, message)
@@ -126,15 +137,42 @@ impl Api {
         Ok(action.into())
     }
 
-    /// The path of a drive that is named by path, serial, or the device uuid of a running member.
+    /// The path of a drive that is named by path, serial, GROUP:SLOT, or the device uuid of a running member.
     pub(in crate::daemon) async fn drive_path(&self, name: &str) -> Result<PathBuf, ApiError> {
-        let member = self.0.groups.read().values().find_map(|group| {
-            let slot = group.slot_called(name)?;
-            group.places.lock()[slot.index()].path.clone()
-        });
-        match member {
-            Some(path) => Ok(PathBuf::from(path)),
+        match self.0.member_called(name)? {
+            Some((group, slot)) => group.drive_path_of(slot),
             None => Ok(look::resolve_all(&[name.to_owned()]).await?.remove(0)),
         }
+    }
+}
+
+impl Daemon {
+    /// The member of a running group that is called by path, serial, device uuid or GROUP:SLOT; of several, one that is
+    /// there.
+    ///
+    /// # Errors
+    /// `group.slot.invalid` for a slot that a running group does not have.
+    pub(in crate::daemon) fn member_called(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Arc<Running>, Slot)>, ApiError> {
+        let by_slot = name.rsplit_once(':').and_then(|(group, slot)| {
+            let slot: u8 = slot.parse().ok()?;
+            Some((self.running(group)?, Slot(slot)))
+        });
+        if let Some((group, slot)) = by_slot {
+            let members = group.shared.geometry().members();
+            if slot.0 < members {
+                return Ok(Some((group, slot)));
+            }
+            let message = format!("group {} has slots 0 to {}, no slot {slot}", group.name(), members - 1);
+            return Err(ApiError::new(ErrorCode::GroupSlotInvalid, message)
+                .hint(format!("warpraid group show {} lists the members", group.name())));
+        }
+        let groups = self.groups.read();
+        let called =
+            || groups.values().filter_map(|group| Some((Arc::clone(group), group.slot_called(name)?)));
+        let is_there = |(group, slot): &(Arc<Running>, Slot)| !group.shared.view().member(*slot).is_missing();
+        Ok(called().find(is_there).or_else(|| called().next()))
     }
 }

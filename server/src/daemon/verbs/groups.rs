@@ -92,11 +92,15 @@ impl Api {
     }
 
     /// Why what is waited for cannot come by itself.
-    pub(in crate::daemon) fn wait_is_vain(group: &Running, what: WaitFor) -> Option<String> {
+    pub(in crate::daemon) fn wait_is_vain(&self, group: &Running, what: WaitFor) -> Option<String> {
         let view = group.shared.view();
         let busy = group.is_mending();
+        let mut lost = view.slots().filter(|slot| view.member(*slot).is_missing());
+        let is_vain = lost.any(|slot| !self.0.spare_comes(group, slot));
         if matches!(what, WaitFor::Rebuilt | WaitFor::Healthy) && view.missing() > 0 {
-            return Some(format!("group {} has {} slots without a drive", group.name(), view.missing()));
+            // A spare that waits for its time will bring it there.
+            return is_vain
+                .then(|| format!("group {} has {} slots without a drive", group.name(), view.missing()));
         }
         (!busy && !Self::wait_is_over(group, what))
             .then(|| format!("nothing runs on group {} that would bring it there", group.name()))
@@ -216,13 +220,14 @@ impl Api {
         let running = daemon.need_running(&group)?;
         let slot = match (how.slot, &how.old_drive) {
             (Some(slot), _) => Slot(slot),
-            (None, Some(old)) => running.slot_called(old).ok_or_else(|| {
-                ApiError::new(
-                    ErrorCode::DriveNotFound,
-                    format!("{old} is no member of group {}", running.name()),
-                )
-                .hint("name the slot: warpraid group show lists them")
-            })?,
+            (None, Some(old)) => match daemon.member_called(old)? {
+                Some((group, slot)) if group.uuid == running.uuid => slot,
+                _ => {
+                    let message = format!("{old} is no member of group {}", running.name());
+                    return Err(ApiError::new(ErrorCode::DriveNotFound, message)
+                        .hint("name the slot: warpraid group show lists them"));
+                }
+            },
             (None, None) => {
                 return Err(ApiError::new(
                     ErrorCode::UsageInvalid,
@@ -251,7 +256,7 @@ impl Api {
                 let message = format!("group {} was stopped meanwhile", running.name());
                 return Err(ApiError::new(ErrorCode::GroupNotRunning, message));
             }
-            match Self::wait_is_vain(&running, what.what) {
+            match self.wait_is_vain(&running, what.what) {
                 Some(why) if vain_rounds >= 5 => {
                     return Err(ApiError::new(ErrorCode::GroupWaitImpossible, why)
                         .hint("warpraid status says what to do"));

@@ -1,9 +1,24 @@
 //! `status` and `health`.
 
-use crate::control::Answer;
 use crate::control::model::{DaemonDoc, GroupDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
+use crate::control::{Answer, ProblemCode};
 use crate::daemon::api::Api;
 use crate::daemon::host::unix_seconds;
+
+/// Where a spare takes a slot by itself, nothing is to be replaced: the problem of its member points to it.
+fn point_to_spares(problems: &mut [ProblemDoc], more: &[ProblemDoc]) {
+    let waiting = more.iter().filter(|one| one.code == ProblemCode::GroupSpareWaiting.as_str());
+    for spare in waiting {
+        for problem in problems.iter_mut().filter(|one| one.slot == spare.slot) {
+            if problem.code == ProblemCode::GroupDegraded.as_str()
+                || problem.code == ProblemCode::MemberStale.as_str()
+            {
+                problem.why = format!("{}; {}", problem.why, spare.why);
+                problem.next.clone_from(&spare.next);
+            }
+        }
+    }
+}
 
 impl Api {
     /// Problems that others than the groups themselves know of: faults, spares, slow and sick members.
@@ -18,6 +33,7 @@ impl Api {
     pub(in crate::daemon) fn completed(&self, mut doc: GroupDoc) -> GroupDoc {
         let mine = |problem: &ProblemDoc| problem.group.as_deref() == Some(doc.name.as_str());
         let more: Vec<ProblemDoc> = self.more_problems().into_iter().filter(mine).collect();
+        point_to_spares(&mut doc.problems, &more);
         doc.problems.extend(more);
         doc.problems.sort_by_key(|problem| std::cmp::Reverse(problem.health));
         doc.health = Self::worst(&doc.problems).max(doc.health);

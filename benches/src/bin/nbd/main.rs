@@ -2,7 +2,9 @@
 //! run; and the daemon's resident memory. Needs `fio` with its nbd engine, `nbdkit`, and a release build of `warpraid`.
 //!
 //! Before anything is timed, fio writes stamped blocks to every disk and reads them back; a case counts as verified only
-//! if that passed. Reads are of a RAID 6 of 6, writes of a RAID 1 of 2.
+//! if that passed. Reads are of a RAID 6 of 6, writes of a RAID 1 of 2. And what clients feel of a rebuild (`pace`).
+
+mod pace;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -29,6 +31,9 @@ struct Args {
     /// Seconds of one fio run.
     #[arg(long, default_value_t = 2)]
     seconds: u32,
+    /// Only the cases whose id contains this.
+    #[arg(long, default_value = "")]
+    only: String,
     /// Where to write the record.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -36,7 +41,7 @@ struct Args {
 
 type Result<T> = core::result::Result<T, String>;
 
-/// Bytes of each drive file; sparse.
+/// Bytes of each drive file.
 const DRIVE_BYTES: u64 = 640 << 20;
 /// Bytes of the served disks, and of the peer's file.
 const DISK: &str = "512M";
@@ -118,7 +123,8 @@ impl<'a> Daemon<'a> {
         std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let socket = dir.join("admin.sock");
         let mut command = Command::new(warpraid);
-        command.arg("serve").arg("--state-dir").arg(dir.join("state")).arg("--socket").arg(&socket);
+        command.args(["serve", "--log", "warpraid=warn,server=error"]);
+        command.arg("--state-dir").arg(dir.join("state")).arg("--socket").arg(&socket);
         let daemon = Self { warpraid, dir, process: Running::start(&mut command)? };
         let deadline = Instant::now() + START_LIMIT;
         while let Err(error) = daemon.client(&["status"]) {
@@ -135,25 +141,32 @@ impl<'a> Daemon<'a> {
     }
 
     /// Makes a group of fresh drives and waits until its initial sync is over, which would compete with what is measured.
-    fn group(&self, name: &str, level: &str, drives: usize) -> Result<()> {
+    /// Gives its drives, in slot order.
+    fn group(&self, name: &str, level: &str, drives: usize, drive_bytes: u64) -> Result<Vec<PathBuf>> {
         let mut args: Vec<String> =
             ["group", "create", name, "--level", level, "--yes"].map(str::to_owned).to_vec();
-        for i in 0..drives {
-            let path = self.dir.join(format!("{name}-{i}.img"));
-            let file =
-                std::fs::File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-            file.set_len(DRIVE_BYTES).map_err(|error| format!("{}: {error}", path.display()))?;
-            args.push(path.display().to_string());
-        }
+        let made: Result<Vec<PathBuf>> =
+            (0..drives).map(|i| self.new_drive(&format!("{name}-{i}"), drive_bytes)).collect();
+        let made = made?;
+        args.extend(made.iter().map(|path| path.display().to_string()));
         self.client(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
-        self.client(&["group", "wait", name, "--for", "synced", "--timeout", "10m"]).map(drop)
+        self.client(&["group", "wait", name, "--for", "synced", "--timeout", "10m"])?;
+        Ok(made)
+    }
+
+    /// A blank file drive; sparse.
+    fn new_drive(&self, name: &str, bytes: u64) -> Result<PathBuf> {
+        let path = self.dir.join(format!("{name}.img"));
+        let file = std::fs::File::create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        file.set_len(bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
     }
 
     /// Makes a disk of the group and serves it; gives its socket.
-    fn expose(&self, group: &str) -> Result<PathBuf> {
+    fn expose(&self, group: &str, size: &str) -> Result<PathBuf> {
         let disk = format!("{group}/disk");
         let socket = self.dir.join(format!("{group}.nbd"));
-        self.client(&["disk", "create", &disk, "--size", DISK])?;
+        self.client(&["disk", "create", &disk, "--size", size])?;
         self.client(&["disk", "expose", &disk, "--nbd", &format!("unix:{}", socket.display())])?;
         wait_for(&socket)?;
         Ok(socket)
@@ -176,7 +189,13 @@ fn start_peer(dir: &Path) -> Result<(Running, PathBuf, String)> {
 fn fio(socket: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("fio");
     command
-        .args(["--name=bench", "--ioengine=nbd", "--output-format=json", "--randrepeat=0"])
+        .args([
+            "--name=bench",
+            "--ioengine=nbd",
+            "--output-format=json",
+            "--randrepeat=0",
+            "--verify_state_save=0",
+        ])
         .arg(format!("--uri=nbd+unix:///?socket={}", socket.display()))
         .args(args);
     command
@@ -252,7 +271,7 @@ const LOADS: [Load; 3] = [
 fn idle_memory(warpraid: &Path, dir: PathBuf, samples: usize) -> Result<Vec<f64>> {
     let folder = Folder(dir);
     let daemon = Daemon::start(warpraid, folder.0.clone())?;
-    daemon.group("idle", "6", 8)?;
+    daemon.group("idle", "6", 8, DRIVE_BYTES)?;
     let mut bytes = Vec::new();
     for _ in 0..samples {
         std::thread::sleep(Duration::from_millis(300));
@@ -264,18 +283,19 @@ fn idle_memory(warpraid: &Path, dir: PathBuf, samples: usize) -> Result<Vec<f64>
 
 fn rates(warpraid: &Path, dir: &Path, args: &Args, floors: &Floors) -> Result<Vec<Case>> {
     let daemon = Daemon::start(warpraid, dir.join("served"))?;
-    daemon.group("reads", "6", 6)?;
-    daemon.group("writes", "1", 2)?;
+    daemon.group("reads", "6", 6, DRIVE_BYTES)?;
+    daemon.group("writes", "1", 2, DRIVE_BYTES)?;
     let (_peer, peer_socket, version) = start_peer(dir)?;
     let mut sockets = Vec::new();
     for group in ["reads", "writes"] {
-        sockets.push((group, daemon.expose(group)?));
+        sockets.push((group, daemon.expose(group, DISK)?));
     }
     for socket in sockets.iter().map(|(_, socket)| socket).chain([&peer_socket]) {
         fill_and_verify(socket)?;
     }
     let mut benches = Vec::new();
-    for load in LOADS {
+    let loads = || LOADS.into_iter().filter(|load| load.id.contains(&args.only));
+    for load in loads() {
         let own = sockets.iter().find(|(group, _)| *group == load.group).map(|(_, socket)| socket.clone());
         let own = own.expect("both groups are exposed");
         let peer = peer_socket.clone();
@@ -285,7 +305,7 @@ fn rates(warpraid: &Path, dir: &Path, args: &Args, floors: &Floors) -> Result<Ve
     }
     let mut results = interleave(benches, args.samples.max(SAMPLES_MIN)).into_iter();
     let mut cases = Vec::new();
-    for load in LOADS {
+    for load in loads() {
         let (Some((_, own)), Some((_, peer))) = (results.next(), results.next()) else {
             unreachable!("two results per load");
         };
@@ -301,10 +321,19 @@ fn run(args: &Args) -> Result<()> {
     let warpraid = args.warpraid.clone().unwrap_or(beside);
     let folder = Folder(args.dir.join(format!("warpraid-bench-{}", std::process::id())));
     let floors = Floors::built_in();
-    let idle = idle_memory(&warpraid, folder.0.join("idle"), args.samples.max(SAMPLES_MIN))?;
-    let mut cases = rates(&warpraid, &folder.0, args, &floors)?;
-    // Nothing is moved in this case, so there is nothing to verify.
-    cases.push(Case::new("memory.rss_idle", Unit::Bytes, idle, None, &floors).with_load(1, 0, true));
+    let is_wanted = |id: &str| id.contains(&args.only);
+    let mut cases = Vec::new();
+    if is_wanted("memory.rss_idle") {
+        // First, when nothing has run yet. Nothing is moved in this case, so there is nothing to verify.
+        let idle = idle_memory(&warpraid, folder.0.join("idle"), args.samples.max(SAMPLES_MIN))?;
+        cases.push(Case::new("memory.rss_idle", Unit::Bytes, idle, None, &floors).with_load(1, 0, true));
+    }
+    if LOADS.iter().any(|load| is_wanted(load.id)) {
+        cases.extend(rates(&warpraid, &folder.0, args, &floors)?);
+    }
+    if is_wanted(pace::ID) {
+        cases.push(pace::case(&warpraid, &folder.0, args, &floors)?);
+    }
     for case in &cases {
         let peer = case.peer.as_ref().map_or_else(String::new, |peer| {
             format!(" against {} of {}", show(case.unit, peer.median), peer.name)

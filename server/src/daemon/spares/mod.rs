@@ -9,6 +9,11 @@
 //! the group before a global one, then the smallest, then one on the NUMA node of most members. It joins the way
 //! `group replace` puts a drive in, under the lock of all lifecycle changes, so that two groups never take the same one.
 //! A slot whose drive is there with another history (conflict) is left to the operator (SAFETY M1).
+//!
+//! `choose` says which spare fits, `fill` what becomes of a slot without a member; here is the list and who holds its drives.
+
+mod choose;
+mod fill;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,17 +22,15 @@ use std::time::{Duration, Instant};
 
 use nvme_backend::DriveKind as BackendKind;
 use parking_lot::Mutex;
-use raid_core::format::plan::replacement_bytes_min;
 use raid_core::ports::{Drive as _, DriveKey, Env as _, Pool};
-use raid_core::units::{BlockSize, DriveOffset, Slot, Uuid};
-use raid_core::view::{MemberLayout, MemberState as CoreState};
-use serde::{Deserialize, Serialize};
+use raid_core::units::{DriveOffset, Slot, Uuid};
 
+use self::choose::{Saved, Shape, Spare};
 use super::host::{random_u64, replace_file, unix_seconds};
 use super::running::Running;
 use super::{Daemon, drives, look};
-use crate::control::model::{Health, MemberState, ProblemDoc, SpareDoc, SpareListDoc, SpareState};
-use crate::control::{ApiError, ErrorCode, ProblemCode};
+use crate::control::model::{SpareDoc, SpareListDoc, SpareState};
+use crate::control::{ApiError, ErrorCode};
 use crate::lane::on_lane;
 
 /// How often lost members are looked for.
@@ -38,109 +41,6 @@ const CHECK_PERIOD: Duration = Duration::from_secs(30);
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
 /// What a check reads.
 const CHECK_BYTES: u32 = 4096;
-
-/// What `spares.json` holds of a spare.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Saved {
-    path: PathBuf,
-    serial: Option<String>,
-    /// Uuid of the group it is kept for.
-    group: Option<String>,
-}
-
-/// What of a spare decides whether and where it fits.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Shape {
-    size_bytes: u64,
-    block: BlockSize,
-    /// A file is used with whatever block size the group has.
-    is_file: bool,
-    numa_node: Option<u16>,
-}
-
-#[derive(Clone, Debug)]
-struct Spare {
-    saved: Saved,
-    shape: Option<Shape>,
-    key: Option<DriveKey>,
-    state: SpareState,
-    why: Option<String>,
-    since_unix_s: u64,
-    checked: Option<Instant>,
-}
-
-impl Spare {
-    fn new(saved: Saved) -> Self {
-        Self {
-            saved,
-            shape: None,
-            key: None,
-            state: SpareState::Missing,
-            why: Some("not looked at yet".to_owned()),
-            since_unix_s: unix_seconds(),
-            checked: None,
-        }
-    }
-
-    fn is_for(&self, group: Uuid) -> bool {
-        self.saved.group.as_deref().is_none_or(|kept| Uuid::parse(kept) == Some(group))
-    }
-
-    /// Whether it could take the place of a member with this layout; why not, in words, with by how much.
-    fn fits(&self, layout: &MemberLayout, group_block: BlockSize) -> Result<&Shape, String> {
-        let shown = self.saved.path.display();
-        let shape = match (self.state, &self.shape) {
-            (SpareState::Ready, Some(shape)) => shape,
-            _ => return Err(format!("{shown}: {}", self.why.as_deref().unwrap_or("not ready"))),
-        };
-        if !shape.is_file && shape.block > group_block {
-            let (spare, group) = (shape.block.bytes(), group_block.bytes());
-            return Err(format!("{shown} has {spare}-byte blocks, the group {group}-byte blocks"));
-        }
-        match replacement_bytes_min(layout).checked_sub(shape.size_bytes) {
-            None | Some(0) => Ok(shape),
-            Some(short) => Err(format!("{shown} is {} too small", amount(short))),
-        }
-    }
-}
-
-/// Bytes in a unit that shows a small difference: one digit behind the point.
-fn amount(bytes: u64) -> String {
-    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match units.into_iter().find(|(_, unit)| bytes >= *unit) {
-        Some((name, unit)) => {
-            // Rounded up: a drive that is this much larger fits.
-            let tenths = (u128::from(bytes) * 10).div_ceil(u128::from(unit));
-            format!("{}.{} {name}", tenths / 10, tenths % 10)
-        }
-        None => format!("{bytes} bytes"),
-    }
-}
-
-/// The best of the spares for a member with this layout; why none, one line a spare.
-fn choose<'a>(
-    spares: &'a [Spare],
-    group: Uuid,
-    layout: &MemberLayout,
-    block: BlockSize,
-    numa_node: Option<u16>,
-) -> Result<&'a Spare, Vec<String>> {
-    let mut best: Option<((bool, u64, bool), &Spare)> = None;
-    let mut refused = Vec::new();
-    for spare in spares.iter().filter(|spare| spare.is_for(group)) {
-        match spare.fits(layout, block) {
-            Err(why) => refused.push(why),
-            Ok(shape) => {
-                let is_far = numa_node.is_some() && shape.numa_node != numa_node;
-                let rank = (spare.saved.group.is_none(), shape.size_bytes, is_far);
-                if best.as_ref().is_none_or(|(other, _)| rank < *other) {
-                    best = Some((rank, spare));
-                }
-            }
-        }
-    }
-    best.map(|(_, spare)| spare).ok_or(refused)
-}
 
 /// All spares, and since when which slots lack a member.
 pub(super) struct Spares {
@@ -197,18 +97,6 @@ struct Taken {
     key: DriveKey,
     shape: Shape,
     serial: Option<String>,
-}
-
-/// What becomes of a slot without a member.
-enum Outlook {
-    /// This spare takes it after this time.
-    Takes(PathBuf, Duration),
-    /// No spare fits, one reason each.
-    NoneFits(Vec<String>),
-    /// Spares leave it alone.
-    LeftAlone(&'static str),
-    /// There are no spares for this group.
-    NoSpares,
 }
 
 impl Daemon {
@@ -441,232 +329,24 @@ impl Daemon {
             Err(error) => {
                 let is_absent = matches!(
                     error.code,
-                    ErrorCode::DriveNotFound | ErrorCode::DriveBusy | ErrorCode::DriveMounted
+                    ErrorCode::DriveNotFound
+                        | ErrorCode::DriveBusy
+                        | ErrorCode::DriveHeld
+                        | ErrorCode::DriveMounted
                 );
                 spare.state = if is_absent { SpareState::Missing } else { SpareState::Failed };
                 spare.why = Some(error.message);
             }
         });
     }
-
-    /// The NUMA node of most members of a group.
-    fn node_of(&self, group: &Running) -> Option<u16> {
-        let keys: Vec<DriveKey> = group.places.lock().iter().filter_map(|place| place.key).collect();
-        let mut counts: BTreeMap<u16, u32> = BTreeMap::new();
-        for drive in keys.into_iter().filter_map(|key| self.host.drive(key)) {
-            if let Some(node) = drive.identity().numa_node.and_then(|node| u16::try_from(node).ok()) {
-                *counts.entry(node).or_default() += 1;
-            }
-        }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(node, _)| node)
-    }
-
-    fn outlook(&self, group: &Running, slot: Slot) -> Outlook {
-        let view = group.shared.view();
-        let CoreState::Missing { why } = view.member(slot).state else { return Outlook::NoSpares };
-        let list = self.spares.list.lock().clone();
-        if !list.iter().any(|spare| spare.is_for(group.uuid)) {
-            return Outlook::NoSpares;
-        }
-        let left_out = group.places.lock()[slot.index()].left_out.as_ref().map(|(state, _)| *state);
-        if why.is_none() && left_out == Some(MemberState::Conflict) {
-            return Outlook::LeftAlone("its drive holds another history of the group: the operator chooses");
-        }
-        if group.shared.is_offline() {
-            return Outlook::LeftAlone("the group is offline: only its own members bring it back");
-        }
-        let (layout, block) = (&view.member(slot).layout, group.shared.block_size());
-        let wait_ns = match why {
-            None => self.options.spare_wait_missing_ns,
-            Some(_) => self.options.spare_wait_failed_ns,
-        };
-        let since = self.spares.lost.lock().get(&(group.uuid, slot)).copied();
-        let waited = since.map_or(Duration::ZERO, |since| since.elapsed());
-        match choose(&list, group.uuid, layout, block, self.node_of(group)) {
-            Ok(spare) => {
-                let left = Duration::from_nanos(wait_ns).saturating_sub(waited);
-                Outlook::Takes(spare.saved.path.clone(), left)
-            }
-            Err(refused) => Outlook::NoneFits(refused),
-        }
-    }
-
-    /// Gives every slot that lacks a member a spare whose time has come.
-    async fn fill_slots(self: &Arc<Self>) {
-        let groups: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
-        let mut lost: Vec<(Arc<Running>, Slot)> = Vec::new();
-        for group in groups {
-            let view = group.shared.view();
-            let missing = view.slots().filter(|slot| view.member(*slot).is_missing());
-            lost.extend(missing.map(|slot| (Arc::clone(&group), slot)));
-        }
-        {
-            let mut since = self.spares.lost.lock();
-            since.retain(|(uuid, slot), _| lost.iter().any(|(group, s)| group.uuid == *uuid && s == slot));
-            for (group, slot) in &lost {
-                since.entry((group.uuid, *slot)).or_insert_with(Instant::now);
-            }
-        }
-        for (group, slot) in lost {
-            if matches!(self.outlook(&group, slot), Outlook::Takes(_, Duration::ZERO)) {
-                self.fill_slot(&group, slot).await;
-            }
-        }
-    }
-
-    async fn fill_slot(self: &Arc<Self>, group: &Arc<Running>, slot: Slot) {
-        let _change = self.change.lock().await;
-        // Looked at again under the lock: an operator, or another slot, may have been faster.
-        let Outlook::Takes(path, Duration::ZERO) = self.outlook(group, slot) else { return };
-        if !self.is_running(group.uuid) || group.shared.is_stopping() {
-            return;
-        }
-        let Some(spare) = self.spares.take_out(&path) else { return };
-        if let Some(key) = spare.key {
-            self.release(vec![key]).await;
-        }
-        let shown = path.display().to_string();
-        tracing::warn!(group = group.name(), %slot, drive = shown, "a spare takes the lost member's place");
-        match self.replace_member(group, slot, &shown, false).await {
-            Ok(_) => {
-                if let Err(error) = self.spares.save() {
-                    tracing::error!(%error, "the spare that joined a group is still listed");
-                }
-            }
-            Err(error) => {
-                tracing::error!(group = group.name(), %slot, drive = shown, %error, "the spare could not join");
-                let mut spare = Spare { key: None, state: SpareState::Failed, ..spare };
-                spare.why = Some(error.message);
-                (spare.since_unix_s, spare.checked) = (unix_seconds(), Some(Instant::now()));
-                self.spares.list.lock().push(spare);
-            }
-        }
-    }
-
-    /// What is wrong with spares, and what becomes of slots without a member.
-    pub(super) fn spare_problems(&self) -> Vec<ProblemDoc> {
-        let mut problems: Vec<ProblemDoc> = Vec::new();
-        for spare in self.spares.list.lock().iter().filter(|spare| spare.state != SpareState::Ready) {
-            let shown = spare.saved.path.display().to_string();
-            let why = spare.why.clone().unwrap_or_default();
-            problems.push(ProblemDoc {
-                code: if spare.state == SpareState::Missing {
-                    ProblemCode::SpareMissing
-                } else {
-                    ProblemCode::SpareFailed
-                }
-                .into(),
-                health: Health::Warning,
-                group: None,
-                slot: None,
-                drive: Some(shown.clone()),
-                serial: spare.saved.serial.clone(),
-                since_unix_s: Some(spare.since_unix_s),
-                why: format!("the spare {shown} cannot be used: {why}"),
-                risk: "a lost member is not replaced by it".into(),
-                next: format!("warpraid spare remove {shown}"),
-            });
-        }
-        for group in self.groups.read().values() {
-            let view = group.shared.view();
-            let missing = view.slots().filter(|slot| view.member(*slot).is_missing());
-            problems.extend(missing.filter_map(|slot| self.slot_problem(group, slot)));
-        }
-        problems
-    }
-
-    fn slot_problem(&self, group: &Running, slot: Slot) -> Option<ProblemDoc> {
-        let name = group.name();
-        let (code, why, next) = match self.outlook(group, slot) {
-            Outlook::NoSpares => return None,
-            Outlook::Takes(path, left) => (
-                ProblemCode::GroupSpareWaiting,
-                format!("the spare {} takes slot {slot} in {} s", path.display(), left.as_secs()),
-                format!("warpraid group wait {name} --for rebuilt"),
-            ),
-            Outlook::NoneFits(refused) => (
-                ProblemCode::GroupSpareMissing,
-                format!("no spare fits slot {slot}: {}", refused.join("; ")),
-                format!("warpraid spare add NEW_DRIVE --group {name}"),
-            ),
-            Outlook::LeftAlone(why) => (
-                ProblemCode::GroupSpareMissing,
-                format!("no spare takes slot {slot}: {why}"),
-                format!("warpraid group show {name}"),
-            ),
-        };
-        Some(ProblemDoc {
-            code: code.into(),
-            health: Health::Warning,
-            group: Some(name.to_owned()),
-            slot: Some(slot.0),
-            drive: None,
-            serial: None,
-            since_unix_s: None,
-            why,
-            risk: "until a drive takes its place, redundancy is short of this member".into(),
-            next,
-        })
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use raid_core::units::BlockSize;
+
+    use super::choose::tests::{MIB, spare};
     use super::*;
-
-    fn spare(path: &str, size_bytes: u64, block: BlockSize, group: Option<Uuid>, node: u16) -> Spare {
-        let saved = Saved { path: path.into(), serial: None, group: group.map(|uuid| uuid.to_string()) };
-        let shape = Shape { size_bytes, block, is_file: false, numa_node: Some(node) };
-        let mut spare = Spare::new(saved);
-        (spare.shape, spare.state, spare.why) = (Some(shape), SpareState::Ready, None);
-        spare
-    }
-
-    const MIB: u64 = 1 << 20;
-
-    fn chosen(spares: &[Spare], group: Uuid) -> Result<String, Vec<String>> {
-        let layout = MemberLayout::bare(64 * MIB);
-        let found = choose(spares, group, &layout, BlockSize::B512, Some(1));
-        found.map(|spare| spare.saved.path.display().to_string())
-    }
-
-    #[test]
-    fn the_smallest_that_fits_is_chosen_and_one_kept_for_the_group_before_a_global_one() {
-        let (mine, other) = (Uuid::from_random(1, 2), Uuid::from_random(3, 4));
-        let (large, small) = (200 * MIB, 100 * MIB);
-        let b = BlockSize::B512;
-        let mut spares = vec![
-            spare("/large", large, b, None, 1),
-            spare("/far", small, b, None, 0),
-            spare("/near", small, b, None, 1),
-            spare("/other", 80 * MIB, b, Some(other), 1),
-        ];
-        assert_eq!(chosen(&spares, mine).unwrap(), "/near");
-        assert_eq!(chosen(&spares, other).unwrap(), "/other");
-        spares.push(spare("/mine", 300 * MIB, b, Some(mine), 0));
-        assert_eq!(chosen(&spares, mine).unwrap(), "/mine");
-        spares[4].state = SpareState::Failed;
-        assert_eq!(chosen(&spares, mine).unwrap(), "/near");
-    }
-
-    #[test]
-    fn mk_04_a_spare_that_does_not_fit_says_by_how_much() {
-        let group = Uuid::from_random(1, 2);
-        let needed = replacement_bytes_min(&MemberLayout::bare(64 * MIB));
-        let spares = [
-            spare("/small", needed - 3 * MIB - MIB / 5, BlockSize::B512, None, 1),
-            spare("/wide", needed, BlockSize::B4096, None, 1),
-        ];
-        let refused = chosen(&spares, group).unwrap_err();
-        assert_eq!(
-            refused,
-            ["/small is 3.2 MiB too small", "/wide has 4096-byte blocks, the group 512-byte blocks"]
-        );
-        let exact = [spare("/exact", needed, BlockSize::B512, None, 1)];
-        assert_eq!(chosen(&exact, group).unwrap(), "/exact");
-        let short = [spare("/short", needed - 1, BlockSize::B512, None, 1)];
-        assert_eq!(chosen(&short, group).unwrap_err(), ["/short is 1 bytes too small"]);
-    }
 
     #[test]
     fn spares_are_remembered() {
