@@ -7,7 +7,7 @@ exec 3<> /dev/ttyS1
 since_boot() { cut -d' ' -f1 /proc/uptime; }
 note() { echo "[$(since_boot)] $*"; }
 fail() {
-    echo "[$(since_boot)] FAILED: $*"
+    echo "[$(since_boot)] FAILED: $*" >&2
     exit 1
 }
 trap 'echo "[$(since_boot)] line $LINENO of the script: $BASH_COMMAND"' ERR
@@ -40,8 +40,8 @@ power_cut() {
 drive() {
     local name serial
     serial=$(printf VM%02d "$1")
-    for name in /sys/block/nvme*; do
-        if [ "$(tr -d ' ' < "$name/device/serial" 2> /dev/null)" = "$serial" ]; then
+    for name in /sys/block/nvme* /sys/block/vd*; do
+        if [ "$(cat "$name/device/serial" "$name/serial" 2> /dev/null | tr -d ' ')" = "$serial" ]; then
             echo "/dev/${name##*/}"
             return
         fi

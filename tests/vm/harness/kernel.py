@@ -22,7 +22,7 @@ SERIES = {
     "7": (r"linux-image-7\.\d+\.\d+\+\S+-amd64", ["debian trixie-backports"]),
 }
 # Not in every kernel (some are built in, some have gone into the kernel's library): what is missing is left out.
-MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme", "ublk_drv", "nbd", "loop", "xfs", "ext4", "btrfs",
+MODULES = ["virtio_pci", "virtio_blk", "9pnet_virtio", "9p", "overlay", "nvme", "ublk_drv", "nbd", "loop", "xfs", "ext4", "btrfs",
            "crc32c_generic", "crc32c_intel", "raid0", "raid1", "raid10", "raid456", "dm_mod"]
 
 
@@ -77,8 +77,9 @@ def fetch(series, folder):
     options = apt_options(folder / f"apt-{series}", suites)
     done = subprocess.run(["apt-get", *options, "update"], text=True, capture_output=True)
     said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("E:", "W:", "Err:"))]
-    listed = run(["apt-cache", *options, "search", "--names-only", "^linux-image-"])
-    name = newest([line.split()[0] for line in listed.splitlines() if line.strip()], pattern)
+    listed = run(["apt-cache", *options, "search", "--names-only", "^linux-(image|binary|modules)-"])
+    names = [line.split()[0] for line in listed.splitlines() if line.strip()]
+    name = newest(names, pattern)
     if name is None:
         why = "\n  ".join(said) or "the mirror answers, and none of its suites has one"
         raise KernelError(f"no kernel {series}.* can be had from {MIRROR} ({', '.join(suites)}):\n  {why}\n"
@@ -86,7 +87,11 @@ def fetch(series, folder):
     packages = folder / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     try:
-        run(["apt-get", *options, "download", name], cwd=packages)
+        # Later kernels come in parts. The image last: it stands for all of them from then on.
+        version = name.removeprefix("linux-image-")
+        for part in (f"linux-binary-{version}", f"linux-modules-{version}", name):
+            if part in names:
+                run(["apt-get", *options, "download", part], cwd=packages)
     except KernelError as error:
         raise KernelError(f"{name} cannot be downloaded from {MIRROR}: {error}") from None
     return next(packages.glob(f"{name}_*.deb"))
@@ -96,8 +101,12 @@ def cut_down(package, folder, version):
     """Puts vmlinuz and the wanted modules of a package into `folder`."""
     whole = folder / "whole"
     whole.mkdir(parents=True)
-    run(["dpkg-deb", "-x", str(package), str(whole)])
-    shutil.copy(whole / "boot" / f"vmlinuz-{version}", folder / "vmlinuz")
+    for part in (package, *package.parent.glob(f"linux-binary-{version}_*.deb"), *package.parent.glob(f"linux-modules-{version}_*.deb")):
+        run(["dpkg-deb", "-x", str(part), str(whole)])
+    images = [*whole.glob("boot/vmlinuz-*"), *whole.glob(f"usr/lib/modules/{version}/vmlinuz")]
+    if not images:
+        raise KernelError(f"{package.name} and its parts have no vmlinuz")
+    shutil.copy(images[0], folder / "vmlinuz")
     # Since the merge of /usr modules lie there; the tools look under /lib.
     modules = next(path for path in (whole / "lib/modules" / version, whole / "usr/lib/modules" / version) if path.exists())
     base = modules.parents[2]

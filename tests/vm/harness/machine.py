@@ -29,7 +29,7 @@ from pathlib import Path
 GUEST = Path(__file__).parent.parent / "guest"
 ROOT = Path(__file__).resolve().parents[3]
 # What every guest loads; scripts add theirs. A small initramfs is a fast boot.
-BASE_MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme"]
+BASE_MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme", "virtio_blk"]
 # What a guest script may say of itself in lines `#: key=value`.
 DEFAULTS = {"drives": "", "memory": "1280M", "timeout": "600", "modules": "", "backend": "raw", "ci": "no"}
 
@@ -95,8 +95,11 @@ class Machine:
                 back = f"driver=raw,node-name=d{number},file.driver=file,file.filename={file},discard=unmap"
             else:
                 back = f"driver=nbd,node-name=d{number},server.type=unix,server.path={self.serve(number, file)},discard=unmap"
+            # QEMU's NVMe drives say that they know FUA and drop it: such a write lies in the volatile cache and is lost with
+            # the power. Where that matters drives are virtio's, which know flushes only, and say so.
+            kind = "virtio-blk-pci" if self.options["backend"] == "cache" else "nvme"
             words += ["-device", f"pcie-root-port,id=rp{number},chassis={number + 1},slot={number + 1}", "-blockdev", back,
-                      "-device", f"nvme,id=nv{number},serial=VM{number:02},bus=rp{number},drive=d{number}"
+                      "-device", f"{kind},id=nv{number},serial=VM{number:02},bus=rp{number},drive=d{number}"
                                  f",logical_block_size={block},physical_block_size={block}"]
         return words
 

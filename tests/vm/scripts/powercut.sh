@@ -1,4 +1,4 @@
-# Power cut with volatile drive caches, RAID 1 and 6 at once, three cuts: every file that was synced is there and right.
+# Power cut with volatile drive caches (virtio drives: QEMU's NVMe drops FUA), RAID 1 and 6 at once, three cuts: every file that was synced is there and right.
 #: drives=4x256M 2x400M
 #: backend=cache
 #: modules=ublk_drv xfs raid1 crc32c_generic crc32c_intel
