@@ -107,7 +107,7 @@ const VERBS: &[&str] = &[
     "disk expose tank/home --nbd unix:{here}/other.nbd --dry-run",
     "!disk expose tank/home --nbd nonsense",
     "disk unexpose tank/home --dry-run",
-    "disk resize tank/home --size 6M --dry-run",
+    "disk resize tank/home --size 16M --dry-run",
     "!disk resize tank/home --size 1K",
     "disk delete tank/home --dry-run",
     "!disk delete tank/home",
@@ -144,7 +144,7 @@ impl World {
     fn new() -> Self {
         let lab = Lab::new("schema");
         let drives = lab.drives("d", 5, DRIVE);
-        let _ = lab.drive("new", DRIVE);
+        let _new = lab.drive("new", DRIVE);
         let used = lab.drive("used", DRIVE);
         tool::run("mkfs.ext4", &["-q", "-F", tool::text(&used)]);
         let daemon = lab.daemon_with(&["--allow-faults"]);

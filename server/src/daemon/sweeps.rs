@@ -194,6 +194,20 @@ impl Daemon {
 
     /// Resyncs what is in doubt.
     async fn resync(&self, group: &Arc<Running>) {
+        loop {
+            let seen = group.shared.view().epoch;
+            let is_left = self.resync_once(group).await;
+            // A pass that began while a member was missing leaves stripes out. If the member was rebuilt meanwhile, its
+            // rebuild left the rest to this pass: again, or nobody ever would.
+            let view = group.shared.view();
+            if !is_left || view.epoch == seen || !view.is_complete() || !self.is_running(group.uuid) {
+                return;
+            }
+        }
+    }
+
+    /// One pass; whether it left stripes out.
+    async fn resync_once(&self, group: &Arc<Running>) -> bool {
         let unsynced = group.persistent().is_some_and(|meta| meta.marks().unsynced);
         let operation = if unsynced { Operation::InitialSync } else { Operation::Resync };
         let job = Self::begin(group, operation);
@@ -209,6 +223,7 @@ impl Daemon {
             }
         })
         .await;
+        let is_left = matches!(result, Ok(Ok(left)) if left > 0);
         match result {
             Ok(Ok(0)) => self.note(event(EventCode::SyncFinished, format!("group {name}: {what} finished"))),
             Ok(Ok(left)) => {
@@ -224,6 +239,7 @@ impl Daemon {
             }
         }
         Self::end(group, &job);
+        is_left
     }
 
     /// Rebuilds a slot in the background, then whatever is still in doubt.
