@@ -146,11 +146,12 @@ impl Ticket {
         Arc::new(Self { reply: Mutex::new(Reply::Waiting(None)), began: Instant::now() })
     }
 
-    /// Answers; whether this was the first answer.
-    pub(crate) fn answer(&self, answer: Result<Answer, ParityError>) -> bool {
+    /// Answers, if nobody has before; then `count` is called, before anybody sees the answer.
+    pub(crate) fn answer(&self, answer: Result<Answer, ParityError>, count: impl FnOnce()) {
         let waker = {
             let mut reply = self.reply.lock();
-            let Reply::Waiting(waker) = &mut *reply else { return false };
+            let Reply::Waiting(waker) = &mut *reply else { return };
+            count();
             let waker = waker.take();
             *reply = Reply::There(answer);
             waker
@@ -158,7 +159,13 @@ impl Ticket {
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+    }
+
+    /// Answers that the device has failed.
+    pub(crate) fn give_up(&self, stats: &GpuStats) {
+        self.answer(Err(ParityError::Device), || {
+            stats.failed_jobs.fetch_add(1, Ordering::Relaxed);
+        });
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -269,9 +276,7 @@ impl Shared {
         self.stats.faults.fetch_add(1, Ordering::Relaxed);
         self.checks_due.store(self.config.checked_after_fault, Ordering::Relaxed);
         for ticket in generation.end() {
-            if ticket.answer(Err(ParityError::Device)) {
-                self.stats.failed_jobs.fetch_add(1, Ordering::Relaxed);
-            }
+            ticket.give_up(&self.stats);
         }
         tracing::warn!(why, "the GPU failed; parity goes on on the CPU");
         self.changed.notify_all();
@@ -419,8 +424,8 @@ impl Gpu {
         if generation.queue.try_send(Queued { plan, ticket: Arc::clone(&ticket) }).is_err() {
             return None;
         }
-        if generation.is_over.load(Ordering::Acquire) && ticket.answer(Err(ParityError::Device)) {
-            self.shared.stats.failed_jobs.fetch_add(1, Ordering::Relaxed);
+        if generation.is_over.load(Ordering::Acquire) {
+            ticket.give_up(&self.shared.stats);
         }
         Some((generation.number, Pending(ticket)))
     }
@@ -446,7 +451,7 @@ impl Drop for Gpu {
             inner.generation.take()
         };
         for ticket in generation.iter().flat_map(|generation| generation.end()) {
-            ticket.answer(Err(ParityError::Device));
+            ticket.give_up(&self.shared.stats);
         }
         self.shared.changed.notify_all();
     }

@@ -15,17 +15,17 @@ const SHAPES: [(usize, u32); 12] = [
     (1, 4096),
     (2, 17),
     (3, 512),
-    (4, 65_536),
-    (8, 4096),
+    (4, 8192),
+    (8, 1024),
     (8, 15),
-    (16, 1024),
-    (22, 4096),
+    (16, 256),
+    (22, 512),
     (22, 333),
-    (64, 512),
-    (253, 160),
+    (64, 64),
+    (253, 32),
 ];
-/// Room for the columns of the largest shape, a second set with one more parity, and to begin at a page.
-const MEMORY_BYTES: usize = 1 << 20;
+/// Room for the columns of the largest shape.
+const MEMORY_BYTES: usize = 64 << 10;
 const PAGE: usize = 4096;
 
 /// Numbers that look random and are the same at every run.

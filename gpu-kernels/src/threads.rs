@@ -253,8 +253,7 @@ impl Launcher {
         if !batch.fits(&queued.plan, limits.jobs, limits.columns, limits.out_bytes) {
             if batch.jobs.is_empty() {
                 // Too large for this device by itself.
-                queued.ticket.answer(Err(raid_core::parity::ParityError::Device));
-                self.shared.stats.failed_jobs.fetch_add(1, Ordering::Relaxed);
+                queued.ticket.give_up(&self.shared.stats);
                 return true;
             }
             self.held = Some(queued);
@@ -289,12 +288,12 @@ impl Completer {
                     took_ns,
                     _stream: Arc::clone(&running.hold),
                 };
-                if job.ticket.answer(Ok(answer)) {
-                    let stats = &self.shared.stats;
+                let stats = &self.shared.stats;
+                job.ticket.answer(Ok(answer), || {
                     stats.jobs.fetch_add(1, Ordering::Relaxed);
                     stats.bytes_in.fetch_add(job.bytes_in, Ordering::Relaxed);
                     stats.latency_ns.fetch_add(took_ns, Ordering::Relaxed);
-                }
+                });
             }
         }
     }

@@ -27,7 +27,8 @@ pub fn byte(op: Op, (a, b): (u8, u8), data: &[u8], p: u8, q: u8) -> Byte {
         return Byte { out: [p ^ change, q ^ gf::mul(a, change)], syndromes: (0, 0) };
     }
     let sp = data.iter().fold(0, |sum, &d| sum ^ d);
-    let sq = data.iter().enumerate().fold(0, |sum, (i, &d)| sum ^ gf::mul(gf::power(i), d));
+    // Horner: ((d_2 g) + d_1) g + d_0.
+    let sq = data.iter().rev().fold(0, |sum, &d| gf::double(sum) ^ d);
     let (dp, dq) = (sp ^ p, sq ^ q);
     let out = match op {
         Op::Encode => [sp, sq],

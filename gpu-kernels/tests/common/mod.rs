@@ -26,7 +26,7 @@ impl LeaseHome for Heap {
 }
 
 /// A lease that holds `content`.
-pub fn lease(content: &[u8]) -> Lease {
+pub(crate) fn lease(content: &[u8]) -> Lease {
     let bytes: Box<[UnsafeCell<u8>]> = content.iter().map(|&byte| UnsafeCell::new(byte)).collect();
     let len = u32::try_from(content.len()).unwrap();
     let start = NonNull::new(bytes[0].get()).unwrap();
@@ -36,19 +36,19 @@ pub fn lease(content: &[u8]) -> Lease {
 }
 
 /// An input column.
-pub fn input(content: &[u8]) -> Column {
+pub(crate) fn input(content: &[u8]) -> Column {
     Column::In(lease(content).share())
 }
 
 /// An output column that holds `content` now.
-pub fn output(content: &[u8]) -> Column {
+pub(crate) fn output(content: &[u8]) -> Column {
     let lease = lease(content);
     let len = lease.len();
     Column::Out(lease, 0..len)
 }
 
 /// What a column holds.
-pub fn content(column: &Column) -> Vec<u8> {
+pub(crate) fn content(column: &Column) -> Vec<u8> {
     match column {
         Column::Absent => Vec::new(),
         Column::In(seg) => seg.bytes().to_vec(),
@@ -59,7 +59,7 @@ pub fn content(column: &Column) -> Vec<u8> {
 }
 
 /// Bytes that look random.
-pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -72,7 +72,7 @@ pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A stripe: k data columns, then P, then Q.
-pub fn stripe(seed: u64, k: usize, len: usize) -> Vec<Vec<u8>> {
+pub(crate) fn stripe(seed: u64, k: usize, len: usize) -> Vec<Vec<u8>> {
     let mut columns: Vec<Vec<u8>> = (0..k).map(|i| bytes(seed * 1000 + u64::try_from(i).unwrap(), len)).collect();
     let mut job = ParityJob {
         op: ParityOp::Encode,
@@ -88,7 +88,7 @@ pub fn stripe(seed: u64, k: usize, len: usize) -> Vec<Vec<u8>> {
 }
 
 /// A job of each kind over a stripe. `lost` are columns (data, then P, then Q) to recover.
-pub fn recover(stripe: &[Vec<u8>], lost: &[usize]) -> ParityJob {
+pub(crate) fn recover(stripe: &[Vec<u8>], lost: &[usize]) -> ParityJob {
     let column = |i: usize| {
         if lost.contains(&i) { output(&vec![0xcc; stripe[i].len()]) } else { input(&stripe[i]) }
     };
@@ -97,12 +97,12 @@ pub fn recover(stripe: &[Vec<u8>], lost: &[usize]) -> ParityJob {
 }
 
 /// A job.
-pub fn job(op: ParityOp, data: Vec<Column>, p: Column, q: Column, len: usize) -> ParityJob {
+pub(crate) fn job(op: ParityOp, data: Vec<Column>, p: Column, q: Column, len: usize) -> ParityJob {
     ParityJob { op, len: u32::try_from(len).unwrap(), data, p, q }
 }
 
 /// An encode of the stripe's data into whichever of P and Q is wanted.
-pub fn encode(stripe: &[Vec<u8>], wants: (bool, bool)) -> ParityJob {
+pub(crate) fn encode(stripe: &[Vec<u8>], wants: (bool, bool)) -> ParityJob {
     let len = stripe[0].len();
     let k = stripe.len() - 2;
     let parity = |wanted| if wanted { output(&vec![0xcc; len]) } else { Column::Absent };
@@ -111,14 +111,14 @@ pub fn encode(stripe: &[Vec<u8>], wants: (bool, bool)) -> ParityJob {
 }
 
 /// A comparison of the stripe as it is.
-pub fn check(stripe: &[Vec<u8>], op: ParityOp) -> ParityJob {
+pub(crate) fn check(stripe: &[Vec<u8>], op: ParityOp) -> ParityJob {
     let k = stripe.len() - 2;
     let data = stripe[..k].iter().map(|column| input(column)).collect();
     job(op, data, input(&stripe[k]), input(&stripe[k + 1]), stripe[0].len())
 }
 
 /// An update of data block `index` to `new`.
-pub fn delta(stripe: &[Vec<u8>], index: u8, new: &[u8], with_q: bool) -> ParityJob {
+pub(crate) fn delta(stripe: &[Vec<u8>], index: u8, new: &[u8], with_q: bool) -> ParityJob {
     let k = stripe.len() - 2;
     let old = lease(&stripe[usize::from(index)]).share();
     let op = ParityOp::Delta { index: DataIndex(index), old, new: lease(new).share() };
@@ -135,7 +135,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future on this thread, for at most half a minute.
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut context = Context::from_waker(&waker);
