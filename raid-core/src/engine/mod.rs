@@ -33,6 +33,7 @@ mod repair;
 mod settle;
 mod shared;
 mod stripe;
+mod suspicion;
 mod successor;
 mod sweep;
 mod write;
