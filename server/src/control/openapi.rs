@@ -17,7 +17,7 @@ use super::model::{
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove, Upgrade,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -66,6 +66,7 @@ impl Schemas {
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::AlertTest
+            | Op::Upgrade
             | Op::DriveWipe
             | Op::DriveFail
             | Op::FaultInject
@@ -94,6 +95,7 @@ impl Schemas {
         let requests = &mut self.requests;
         Some(match op {
             Op::AlertTest => requests.subschema_for::<AlertTest>(),
+            Op::Upgrade => requests.subschema_for::<Upgrade>(),
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
             Op::FaultInject => requests.subschema_for::<FaultInject>(),
