@@ -94,7 +94,10 @@ class Machine:
             if self.options["backend"] == "raw":
                 back = f"driver=raw,node-name=d{number},file.driver=file,file.filename={file},discard=unmap"
             else:
-                back = f"driver=nbd,node-name=d{number},server.type=unix,server.path={self.serve(number, file)},discard=unmap"
+                # The node below can be taken out and another put over it while the machine runs (blkdebug).
+                path = self.serve(number, file)
+                words += ["-blockdev", f"driver=nbd,node-name=p{number},server.type=unix,server.path={path},discard=unmap"]
+                back = f"driver=raw,node-name=d{number},file=p{number},discard=unmap"
             # QEMU's NVMe drives say that they know FUA and drop it: such a write lies in the volatile cache and is lost with
             # the power. Where that matters drives are virtio's, which know flushes only, and say so.
             kind = "virtio-blk-pci" if self.options["backend"] == "cache" else "nvme"
@@ -104,15 +107,19 @@ class Machine:
         return words
 
     def serve(self, number, file):
-        """An nbdkit in front of a drive: `cache`, a volatile write cache that dies with it; `fault`, which can hang and fail."""
+        """An nbdkit in front of a drive: `cache`, a volatile write cache that dies with it; `fault`, which hangs
+        (`p` and `r` on the socket pauseN), fails (while the file errorN is there) and is slow (bits a second in rateN)."""
         path = self.folder / f"drive{number}.sock"
         path.unlink(missing_ok=True)
         if self.options["backend"] == "cache":
             filters = ["--filter=cache", "file", str(file), "cache=writeback", "cache-min-block-size=4096"]
         else:
-            filters = ["--filter=pause", "--filter=error", "file", str(file), f"pause-control={self.folder}/pause{number}",
-                       "error=EIO", "error-rate=100%", f"error-file={self.folder}/error{number}"]
-        self.servers.append(subprocess.Popen(["nbdkit", "-f", "-U", str(path), *filters], stdout=self.log, stderr=self.log))
+            (self.folder / f"pause{number}").unlink(missing_ok=True)
+            filters = ["--filter=pause", "--filter=error", "--filter=rate", "file", str(file),
+                       f"pause-control={self.folder}/pause{number}", "error=EIO", "error-rate=100%",
+                       f"error-file={self.folder}/error{number}", "rate=100G", f"rate-file={self.folder}/rate{number}"]
+        command = ["nbdkit", "-f", "-U", str(path), "-P", str(self.folder / f"pid{number}"), *filters]
+        self.servers.append(subprocess.Popen(command, stdout=self.log, stderr=self.log))
         self.wait_for(path.exists, f"nbdkit of drive {number}")
         return path
 

@@ -98,7 +98,7 @@ is_state 1 failed || fail "a drive with a file system was taken"
 qmp '{"execute": "device_del", "arguments": {"id": "nv1"}}' > /dev/null
 within 60 eval '! drive 61'
 plug 1
-warpraid group wait tank --for healthy > /dev/null
+within 180 is_state 1 in_sync
 load_check
 load_stop
 umount /mnt
