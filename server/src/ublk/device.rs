@@ -266,7 +266,7 @@ impl Device {
             let quiesced =
                 blocking(move || open_control()?.0.quiesce(id, QUIESCE_MS).map_err(os("quiesce the device")));
             if let Err(error) = quiesced.await {
-                tracing::debug!(id, %error, "left without it");
+                tracing::info!(id, %error, "the device is left without being quiesced");
             }
         }
         self.served.leave().await;

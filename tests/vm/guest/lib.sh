@@ -7,6 +7,7 @@ exec 3<> /dev/ttyS1
 since_boot() { cut -d' ' -f1 /proc/uptime; }
 note() { echo "[$(since_boot)] $*"; }
 fail() {
+    [ ! -e /tmp/daemon.log ] || tail -n 12 /tmp/daemon.log | sed 's/^/[daemon] /'
     echo "[$(since_boot)] FAILED: $*" >&2
     exit 1
 }
@@ -66,7 +67,7 @@ within() {
 warpraid() { "$WARPRAID" "$@"; }
 daemon_start() {
     mkdir -p /run/warpraid
-    "$WARPRAID" serve --lanes 2 "$@" >> /tmp/daemon.log 2>&1 &
+    "$WARPRAID" serve --lanes "${LANES:-2}" "$@" >> /tmp/daemon.log 2>&1 &
     DAEMON=$!
 }
 daemon_wait() { within 120 "$WARPRAID" status; }

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # What every guest loads; scripts add theirs. A small initramfs is a fast boot.
 BASE_MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme", "virtio_blk"]
 # What a guest script may say of itself in lines `#: key=value`.
-DEFAULTS = {"drives": "", "memory": "1280M", "timeout": "600", "modules": "", "backend": "raw", "ci": "no"}
+DEFAULTS = {"drives": "", "memory": "1280M", "timeout": "600", "modules": "", "backend": "raw", "ci": "no", "count": "no"}
 
 
 class Machine:
@@ -142,9 +142,12 @@ class Machine:
         (share / "environment").write_text(lines)
         # A copy: the script may lie where the guest has a file system of its own.
         shutil.copy(self.script, share / "script")
+        # Counting: one guest instruction is one nanosecond of the guest, on one CPU, so its figures are the same at each run.
+        counts = self.options["count"] == "yes"
+        speed = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1"] if counts \
+            else ["-accel", "tcg,thread=multi", "-smp", "2"]
         arguments = [
-            "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-M", "q35", "-m", self.options["memory"],
-            "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+            "qemu-system-x86_64", *speed, "-cpu", "max", "-M", "q35", "-m", self.options["memory"], "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
             "-chardev", f"socket,id=rq,path={self.folder}/requests,server=on,wait=off", "-device", "isa-serial,chardev=rq",
             "-qmp", f"unix:{self.folder}/qmp,server=on,wait=off", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
             "-fsdev", f"local,id=h,path={share},security_model=none", "-device", "virtio-9p-pci,fsdev=h,mount_tag=host",

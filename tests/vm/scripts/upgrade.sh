@@ -65,6 +65,7 @@ load_stop
 umount /mnt
 checked xfs "$DEVICE"
 ! dmesg | grep -E "I/O error|ublk.*error" || fail "the kernel saw errors"
+! grep "without being quiesced" /tmp/daemon.log || fail "the kernel can quiesce and did not"
 warpraid events --code daemon.upgraded | grep -c "0.1.0" | grep -qx 4 || fail "not four upgrades are told"
 warpraid events --code daemon.not_upgraded | grep -q liar || fail "the one that failed is not told"
 daemon_stop
