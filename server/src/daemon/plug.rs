@@ -15,6 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use raid_core::membership::Observation;
 use raid_core::ports::IoKind;
@@ -24,13 +25,16 @@ use super::Daemon;
 use super::look::Looked;
 use super::running::{Place, Running};
 use super::uevent::{self, Action, Heard};
-use crate::control::EventCode;
+use crate::control::{ErrorCode, EventCode};
 use crate::control::model::{NewDrive, Returning};
 use crate::events::NewEvent;
 use crate::lane::on_lane;
 
 /// How long a device that has just come is given: its node, and whoever looks at it first (udev).
-const SETTLE: std::time::Duration = std::time::Duration::from_millis(300);
+const SETTLE: Duration = Duration::from_millis(300);
+/// How often, that long apart, a device is tried that cannot be looked at yet.
+const LOOKS: u32 = 5;
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Follows drives that come and go for as long as the daemon runs.
@@ -133,14 +137,21 @@ impl Daemon {
         let _change = self.change.lock().await;
         self.release_dropped().await;
         self.look_at_spares_again();
-        if self.host.key_of_path(&path).is_some() {
+        // Not whether it is open at all: looks at it open it, too.
+        if self.member_at(&path).is_some() || self.spares.has(&path) {
             return;
         }
-        let looked = match self.inspect(&path).await {
-            Ok((_, looked)) => looked,
-            Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "a device that came is not looked at");
-                return;
+        let mut looks = 0;
+        let looked = loop {
+            looks += 1;
+            match self.inspect(&path).await {
+                Ok((_, looked)) => break looked,
+                // What is in use, or too small for a member, is none.
+                Err(error) if error.code != ErrorCode::Io || looks == LOOKS => {
+                    tracing::debug!(path = %path.display(), %error, "a device that came is not looked at");
+                    return;
+                }
+                Err(_) => tokio::time::sleep(LOOK_PERIOD).await,
             }
         };
         match &looked.seen.what {

@@ -47,7 +47,8 @@ const MESSAGE_BYTES_MAX: usize = 8192;
 /// Room for a burst: a controller with many namespaces that goes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// A message about a disk or partition that came or went; `None` for all others.
+/// A message about a disk or partition that came or went; `None` for all others, and for devices of ublk: those are served by
+/// ourselves or by somebody whose end would hang whoever looks at them.
 fn parse(message: &[u8]) -> Option<Uevent> {
     let text = std::str::from_utf8(message).ok()?;
     let mut parts = text.split('\0');
@@ -69,7 +70,9 @@ fn parse(message: &[u8]) -> Option<Uevent> {
             _ => {}
         }
     }
-    let is_path = |name: &String| !name.is_empty() && !name.split('/').any(|part| part == "..");
+    let is_path = |name: &String| {
+        !name.is_empty() && !name.starts_with("ublkb") && !name.split('/').any(|part| part == "..")
+    };
     Some(Uevent { action: action?, name: name.filter(|name| is_block && is_path(name))?, diskseq })
 }
 
@@ -158,6 +161,7 @@ mod tests {
             message(&["change@/x", "ACTION=change", "SUBSYSTEM=block", "DEVNAME=sda"]),
             message(&["add@/x", "ACTION=add", "SUBSYSTEM=net", "DEVNAME=sda"]),
             message(&["add@/x", "ACTION=add", "SUBSYSTEM=block"]),
+            message(&["add@/x", "ACTION=add", "SUBSYSTEM=block", "DEVNAME=ublkb0"]),
             message(&["add@/x", "ACTION=add", "SUBSYSTEM=block", "DEVNAME=../etc/passwd"]),
             message(&["libudev", "ACTION=add", "SUBSYSTEM=block", "DEVNAME=sda"]),
             vec![0xff, 0xfe, 0],

@@ -137,7 +137,8 @@ class Machine:
         share.mkdir(exist_ok=True)
         (share / "begun").unlink(missing_ok=True)
         environment = {"PHASE": str(phase), "WARPRAID": os.environ["WARPRAID_BIN"], "ROOT": str(ROOT),
-                       "VM_FOLDER": str(self.folder), "VM_KILLS": os.environ.get("VM_KILLS", "5")}
+                       "VM_FOLDER": str(self.folder), "VM_KILLS": os.environ.get("VM_KILLS", "5"),
+                       "VM_LEVELS": os.environ.get("VM_LEVELS", "5 6")}
         lines = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
         (share / "environment").write_text(lines)
         # A copy: the script may lie where the guest has a file system of its own.

@@ -19,15 +19,14 @@ used=$(drive 3)
 sgdisk --new=1:0:0 --change-name=1:data "$used" > /dev/null
 within 60 test -b "${used}p1"
 mkfs.ext4 -q -F -L precious "${used}p1"
-mount "${used}p1" /mnt
-echo kept > /mnt/kept
-sync
+# Read-only, so that nothing but us could change the drive.
+mount -o ro "${used}p1" /mnt
 sum=$(sha256sum < "$used")
 refused 3 "mounted on /mnt" warpraid group create other --level 1 "$used" "$(drive 4)" --yes
 refused 3 "mounted on /mnt" warpraid drive wipe "$used" --yes --expect-uuid x
 refused 3 "mounted on /mnt" warpraid spare add "$used" --global
 umount /mnt
-refused 3 "gpt" warpraid group create other --level 1 "$used" "$(drive 4)" --yes
+refused 3 "GPT" warpraid group create other --level 1 "$used" "$(drive 4)" --yes
 [ "$(sha256sum < "$used")" = "$sum" ] || fail "the drive was changed"
 warpraid group list | grep -q other && fail "half a group was made"
 # Held by a process: busy, and by whom.
