@@ -10,6 +10,8 @@ use server::control::request::HistoryRange;
 
 use crate::bench::args::BenchVerb;
 use crate::demo::DemoArgs;
+use crate::group_interop::{AdoptArgs, ReleaseArgs};
+use crate::layout::LayoutVerb;
 use crate::output::Format;
 
 const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 refused for safety, 4 not found, 5 daemon unreachable, \
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Faults: drives that fail on purpose, for drills; only with `serve --allow-faults`
     #[command(subcommand, after_help = "Example:\n  warpraid fault list")]
     Fault(FaultVerb),
+    /// A whole node from one file
+    #[command(subcommand)]
+    Layout(LayoutVerb),
     /// Groups: RAID sets over drives
     #[command(subcommand, after_help = "Example:\n  warpraid group list")]
     Group(GroupVerb),
@@ -452,6 +457,16 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Take an array of Linux md over in place; its data is not written
+    #[command(
+        after_help = "Example:\n  mdadm --stop /dev/md0\n  warpraid group adopt --name tank /dev/nvme{0..3}n1 --dry-run\n  warpraid group adopt --name tank /dev/nvme{0..3}n1 --yes"
+    )]
+    Adopt(AdoptArgs),
+    /// Stop a group and give it to Linux md
+    #[command(
+        after_help = "Example:\n  warpraid group release tank --dry-run\n  warpraid group release tank --yes\n  mdadm --assemble --scan"
+    )]
+    Release(ReleaseArgs),
     /// Put a new drive in a member's place and rebuild it
     #[command(
         after_help = "Example:\n  warpraid group replace tank --slot 3 /dev/nvme9n1",

@@ -15,9 +15,11 @@ mod events;
 mod explain;
 mod fault;
 mod group;
+mod group_interop;
 mod group_scrub;
 mod group_set;
 mod history;
+mod layout;
 mod man;
 mod output;
 mod render;
@@ -67,6 +69,7 @@ fn run(cli: &Cli, output: &Output) -> Ended {
                 Command::Fault(verb) => fault::run(verb, &client, output),
                 Command::Upgrade(args) => upgrade::run(args, &client, output),
                 Command::Group(verb) => group::run(verb, &client, output),
+                Command::Layout(verb) => layout::run(verb, &client, output),
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),
                 Command::Events(args) => events::run(args, &client, output),

@@ -534,6 +534,12 @@ impl Control for Fake {
     async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
         self.act("group undelete", &what.group, what.dry_run, &what)
     }
+    async fn group_adopt(&self, what: GroupAdopt) -> Answer<ActionDoc> {
+        self.act("group adopt", &what.name, what.dry_run, &what)
+    }
+    async fn group_release(&self, group: String, how: GroupRelease) -> Answer<ActionDoc> {
+        self.act("group release", &group, how.dry_run, &how)
+    }
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)
     }

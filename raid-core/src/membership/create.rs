@@ -19,7 +19,7 @@ use crate::format::bad_blocks::BadBlocks;
 use crate::format::bitmap::{BitmapHeader, Bits, encode_area};
 use crate::format::bytes::round_down;
 use crate::format::extension::{COPY_BYTES, CopyPlace, Marks, SlotRecord, SlotState};
-use crate::format::plan::{NewGroup, Plan};
+use crate::format::plan::{NewGroup, Plan, replacement_bytes_min};
 use crate::format::superblock::Superblock;
 use crate::ports::{Drive, DriveKey, Durability, Env, IoError, IoKind};
 use crate::units::{DriveOffset, Slot, Uuid, u64_of, usize_of};
@@ -418,7 +418,7 @@ pub(super) async fn prepare<E: Env>(
         successor: None,
     };
     let GroupMeta::Persistent(meta) = meta else { return Ok(member) };
-    if drive.size_bytes() < member.layout.data_start.plus(member.layout.data_bytes).0 + END_BYTES {
+    if drive.size_bytes() < replacement_bytes_min(&member.layout) {
         return Err(IoError::new(
             IoKind::Invalid,
             "prepare: the drive is smaller than the member it replaces",
@@ -472,6 +472,8 @@ fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u1
     let mut superblock = template.ok_or(IoError::new(IoKind::Gone, "prepare: the group has no member"))?;
     superblock.dev_number = u32::from(dev_number);
     superblock.device_uuid = member.device_uuid;
+    // Members of an adopted array may be laid out differently.
+    superblock.set_layout(&member.layout);
     superblock.devflags = 0;
     superblock.cnt_corrected_read = 0;
     superblock.set_feature(crate::format::superblock::FEATURE_BAD_BLOCKS, false);

@@ -16,8 +16,9 @@ use super::model::{
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove, Upgrade,
+    EventsOf, FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan,
+    GroupReadd, GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd,
+    SpareRemove, Upgrade,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -78,6 +79,8 @@ impl Schemas {
             | Op::GroupAssemble
             | Op::GroupDelete
             | Op::GroupUndelete
+            | Op::GroupAdopt
+            | Op::GroupRelease
             | Op::GroupReadd
             | Op::GroupReplace
             | Op::GroupScrub
@@ -108,6 +111,8 @@ impl Schemas {
             Op::GroupAssemble => requests.subschema_for::<GroupAssemble>(),
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
+            Op::GroupAdopt => requests.subschema_for::<GroupAdopt>(),
+            Op::GroupRelease => requests.subschema_for::<GroupRelease>(),
             Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
             Op::GroupScrub => requests.subschema_for::<GroupScrub>(),

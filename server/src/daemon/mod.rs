@@ -8,6 +8,7 @@
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete |
+//! | `interop` | arrays of Linux md taken over, and groups given back |
 //! | `replace` | a new drive for a slot: rebuilt, or filled while the old one serves |
 //! | `ublk` | disks as block devices of this host |
 //! | `upgrade` | another program takes this one's place |
@@ -45,6 +46,7 @@ mod extent;
 mod faults;
 mod groups;
 pub mod host;
+mod interop;
 mod jobs;
 mod lane_ops;
 mod look;

@@ -25,8 +25,8 @@ use super::Daemon;
 use super::look::Looked;
 use super::running::{Place, Running};
 use super::uevent::{self, Action, Heard};
-use crate::control::{ErrorCode, EventCode};
 use crate::control::model::{NewDrive, Returning};
+use crate::control::{ErrorCode, EventCode};
 use crate::events::NewEvent;
 use crate::lane::on_lane;
 

@@ -15,6 +15,7 @@ mod fault;
 mod group;
 mod health;
 mod history;
+mod layout;
 mod plan;
 mod progress;
 mod scrub;
@@ -41,6 +42,7 @@ pub use group::{
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use history::{HistoryDoc, HistoryKind, HistorySeriesDoc};
+pub use layout::{LayoutDiskDoc, LayoutDoc, LayoutStepDoc, LayoutStepState};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
 pub use scrub::{
@@ -97,6 +99,7 @@ documents! {
     EventListDoc = "warpraid.events",
     ExplanationDoc = "warpraid.explanation",
     ExplanationListDoc = "warpraid.explanations",
+    LayoutDoc = "warpraid.layout",
     DemoDoc = "warpraid.demo",
     UpgradeDoc = "warpraid.upgrade",
     NothingDoc = "warpraid.error",
