@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use server::control::model::{
-    DiskDoc, DriveDoc, DriveState, ExposureKind, GroupDoc, LayoutDiskDoc, LevelDoc, PlanDoc, SpareDoc,
+    DiskDoc, DriveDoc, DriveState, ExposureKind, GroupDoc, GroupState, LayoutDiskDoc, LevelDoc, PlanDoc,
+    SpareDoc,
 };
 use server::control::request::{DiskCreate, DiskExpose, DiskResize, GroupCreate, SpareAdd};
 use server::control::{ApiError, ErrorCode};
@@ -246,10 +247,7 @@ fn existing_group(
             }
         }
     }
-    if known.disks.is_empty()
-        && known.capacity_bytes > 0
-        && known.state == server::control::model::GroupState::Stopped
-    {
+    if known.state == GroupState::Stopped {
         plan.problems.push(
             ApiError::new(ErrorCode::GroupNotRunning, format!("{place} exists and does not run"))
                 .hint(format!("warpraid group assemble {}", group.name)),
@@ -560,29 +558,4 @@ fn use_of(group: &Group, disk: &Disk, shape: &Shape, size_bytes: u64) -> LayoutD
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_in_paths_sort_as_numbers() {
-        let mut paths = vec!["/dev/nvme10n1", "/dev/nvme2n1", "/dev/nvme1n2", "/dev/nvme1n1"];
-        paths.sort_by_key(|path| natural(path));
-        assert_eq!(paths, ["/dev/nvme1n1", "/dev/nvme1n2", "/dev/nvme2n1", "/dev/nvme10n1"]);
-    }
-
-    #[test]
-    fn sizes_are_whole_stripes() {
-        let shape = Shape {
-            capacity_bytes: 1000 << 20,
-            stripe_bytes: 3 << 20,
-            chunk_bytes: 1 << 20,
-            block_bytes: 512,
-            free_bytes: 0,
-        };
-        assert_eq!(shape.bytes_of(Size::Bytes(1)), Some(3 << 20));
-        assert_eq!(shape.bytes_of(Size::Bytes(6 << 20)), Some(6 << 20));
-        assert_eq!(shape.bytes_of(Size::Percent(50)), Some(498 << 20));
-        assert_eq!(shape.bytes_of(Size::Percent(1)), Some(9 << 20));
-        assert_eq!(shape.bytes_of(Size::Rest), None);
-    }
-}
+mod tests;
