@@ -54,6 +54,15 @@ drives() {
     for number in "$@"; do drive "$number" || fail "there is no drive $number"; done
 }
 
+# The root of the first process, where the modules are that the script names.
+FIRST_ROOT=/proc/1/root
+# module NAME PARAMETER...: loads one again.
+module() {
+    local name=$1
+    shift
+    insmod "$FIRST_ROOT/modules/$name.ko" "$@"
+}
+
 # within SECONDS COMMAND...: until the command succeeds.
 within() {
     local deadline=$((SECONDS + $1))

@@ -43,7 +43,7 @@ warpraid disk create tank/home --size 3900M > /dev/null
 rmmod ublk_drv
 refused 1 "modprobe ublk_drv" warpraid disk expose tank/home
 refused 1 "ublk_drv is not loaded" warpraid disk expose tank/home -o json
-insmod /proc/1/root/modules/ublk_drv.ko
+module ublk_drv
 
 # Not root: the client is told which socket it may use; a daemon of a user serves no block devices.
 refused 6 "read.sock" setpriv --reuid=65534 --clear-groups "$WARPRAID" --socket /run/warpraid/admin.sock disk delete tank/home --yes
@@ -72,12 +72,12 @@ zeroes() {
         dd if="$DEVICE" bs=1M skip=$at count=1 iflag=direct status=none | cmp -n 1048576 - /dev/zero || fail "$1: not zero at $at MiB"
     done
 }
-blkdiscard "$DEVICE"
+blkdiscard -f "$DEVICE"
 zeroes discard
 for at in 0 2047 2048 3899; do
     dd if=/dev/urandom of="$DEVICE" bs=1M seek=$at count=1 oflag=direct conv=nocreat,notrunc status=none
 done
-blkdiscard -z "$DEVICE"
+blkdiscard -f -z "$DEVICE"
 zeroes write-zeroes
 for kind in ext4 xfs; do
     case $kind in

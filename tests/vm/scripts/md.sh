@@ -8,7 +8,7 @@ daemon_start
 daemon_wait
 blank() {
     local one
-    for one in "$@"; do blkdiscard -z "$one"; done
+    for one in "$@"; do blkdiscard -f -z "$one"; done
 }
 serve() {
     warpraid disk expose "$1" > /dev/null

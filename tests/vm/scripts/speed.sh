@@ -6,7 +6,7 @@
 # One instruction is one nanosecond here, so the I/Os a second that fio tells are 1e9 / instructions for each. A record for
 # benches/record is left in target/test-logs/vm/speed.json.
 rmmod brd
-insmod /proc/1/root/modules/brd.ko rd_nr=6 rd_size=98304
+module brd rd_nr=6 rd_size=98304
 # instructions WHOSE CASE DEVICE: seven times, of random writes and reads of 4 KiB, 16 in flight; the first round, which sets
 # intent bits and grows tables on either side, does not count.
 instructions() {
