@@ -1,3 +1,5 @@
+//! Layouts against nodes that are made up: NUMA nodes, serials, models.
+
 use std::path::Path;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Every refusal of an adopt, and that the hole is a hole.
+
 use proptest::prelude::*;
 
 use super::*;
