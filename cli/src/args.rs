@@ -93,6 +93,11 @@ pub(crate) enum Command {
         after_help = "Example:\n  warpraid serve --state-dir /var/lib/warpraid --socket /run/warpraid/admin.sock"
     )]
     Serve(ServeArgs),
+    /// Let another program take the running daemon's place; users of block devices wait and see no error
+    #[command(
+        after_help = "Example:\n  warpraid upgrade --dry-run\n  warpraid upgrade\n  warpraid upgrade --program /opt/warpraid-2/warpraid"
+    )]
+    Upgrade(UpgradeArgs),
     /// Show it all on six files: RAID 6, two disks over NBD, two drives failed under load, rebuilt, verified
     #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
     Demo(DemoArgs),
@@ -633,9 +638,28 @@ pub(crate) enum DiskVerb {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct UpgradeArgs {
+    /// The new program [default: the file the daemon was started from]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) program: Option<PathBuf>,
+    /// How long to wait until it serves [default: 5m]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Although it is older, connections over NBD end, or a group is offline
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ExamineArgs {
     /// Path of the drive
     pub(crate) drive: PathBuf,
+    /// For a rule of udev: only whether it is a member of a group of warpraid's, as KEY=VALUE lines; nothing if not
+    #[arg(long)]
+    pub(crate) udev: bool,
 }
 
 #[derive(Args, Debug)]
@@ -680,6 +704,9 @@ pub(crate) struct ServeArgs {
     /// Folder of executables that get every event [default: /etc/warpraid/hooks.d, or hooks.d in the state folder as a user]
     #[arg(long, value_name = "DIR")]
     pub(crate) hooks_dir: Option<PathBuf>,
+    /// Only check these options and print the version; nothing is started
+    #[arg(long)]
+    pub(crate) check: bool,
     /// How often a problem that still stands is told again, or `never` [default: 12h]
     #[arg(long, value_name = "TIME")]
     pub(crate) remind: Option<String>,

@@ -415,6 +415,7 @@ impl Control for Fake {
                 now_unix_s: NOW_UNIX_S,
                 lanes: 2,
                 memory_bytes: 1 << 28,
+                upgraded: None,
             },
             groups,
             problems,
@@ -495,6 +496,9 @@ impl Control for Fake {
             ..spare.clone()
         };
         self.answer("spares".into(), SpareListDoc { spares: vec![kept, spare] })
+    }
+    async fn upgrade(&self, how: Upgrade) -> Answer<ActionDoc> {
+        self.act("upgrade", "daemon", how.dry_run, &how)
     }
     async fn spare_add(&self, what: SpareAdd) -> Answer<ActionDoc> {
         self.act("spare add", &what.drive, what.dry_run, &what)

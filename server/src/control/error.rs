@@ -139,6 +139,12 @@ codes! {
     ConfirmMismatch = "confirm.mismatch" => Refused,
     /// No problem, event or error has this code.
     CodeUnknown = "code.unknown" => NotFound,
+    /// A program that cannot take the daemon's place.
+    UpgradeProgram = "upgrade.program.invalid" => Usage,
+    /// A program that is older than the daemon.
+    UpgradeOlder = "upgrade.program.older" => Refused,
+    /// The new program was not started, or does not serve.
+    UpgradeFailed = "upgrade.failed" => Failed,
     /// A hook failed on a test of the alerts.
     AlertFailed = "alert.failed" => Failed,
 

@@ -33,6 +33,7 @@ use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
     GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    Upgrade,
 };
 
 /// A document, and what the caller should know beside it.
@@ -79,6 +80,9 @@ pub trait Control: Send + Sync + 'static {
     fn alert_test(&self, how: AlertTest) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Metrics in the text format of Prometheus.
     fn metrics(&self) -> impl Future<Output = String> + Send;
+
+    /// Another program takes the daemon's place.
+    fn upgrade(&self, how: Upgrade) -> impl Future<Output = Answer<ActionDoc>> + Send;
 
     /// All drives.
     fn drives(&self) -> impl Future<Output = Answer<DriveListDoc>> + Send;

@@ -18,7 +18,7 @@ use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan,
     GroupReadd, GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd,
-    SpareRemove,
+    SpareRemove, Upgrade,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -67,6 +67,7 @@ impl Schemas {
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::AlertTest
+            | Op::Upgrade
             | Op::DriveWipe
             | Op::DriveFail
             | Op::FaultInject
@@ -97,6 +98,7 @@ impl Schemas {
         let requests = &mut self.requests;
         Some(match op {
             Op::AlertTest => requests.subschema_for::<AlertTest>(),
+            Op::Upgrade => requests.subschema_for::<Upgrade>(),
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
             Op::FaultInject => requests.subschema_for::<FaultInject>(),

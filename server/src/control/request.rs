@@ -323,6 +323,21 @@ pub struct SpareRemove {
     pub dry_run: bool,
 }
 
+/// Lets another program take the daemon's place.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upgrade {
+    /// Its absolute path; none: where the running one was started from.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Although it is older, connections over NBD end, or a group is offline.
+    #[serde(default)]
+    pub force: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
 /// How far back a history goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub enum HistoryRange {

@@ -20,7 +20,7 @@ use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
     EventsOf, FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan,
     GroupReadd, GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd,
-    SpareRemove,
+    SpareRemove, Upgrade,
 };
 use super::{Answer, Control, explain, names};
 
@@ -43,6 +43,7 @@ pub enum Op {
     History,
     Explain,
     AlertTest,
+    Upgrade,
     Drives,
     Drive,
     DriveWipe,
@@ -112,6 +113,7 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::History, Verb::Look, "/v1/history", "history", "Throughput, operations, latency and capacity over time."),
     row(Op::Explain, Verb::Look, "/v1/explain/{code}", "explain", "What a stable code means, and what to do."),
     row(Op::AlertTest, Verb::Change, "/v1/alerts:test", "alert test", "Sends a test event through everything an alert goes through."),
+    row(Op::Upgrade, Verb::Change, "/v1/daemon:upgrade", "upgrade", "Another program takes the daemon's place; block devices in use wait and go on."),
     row(Op::Drives, Verb::Look, "/v1/drives", "drive list", "All drives."),
     row(Op::Drive, Verb::Look, "/v1/drives/{drive}", "drive show", "One drive, by path, serial or device uuid."),
     row(Op::DriveWipe, Verb::Change, "/v1/drives/{drive}/wipe", "drive wipe", "Takes every signature off a drive."),
@@ -276,6 +278,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
             rendered::<EventListDoc>(control.events(of).await)
         }
         Op::AlertTest => rendered::<ActionDoc>(control.alert_test(call.body::<AlertTest>()?).await),
+        Op::Upgrade => rendered::<ActionDoc>(control.upgrade(call.body::<Upgrade>()?).await),
         Op::Drives => rendered::<DriveListDoc>(control.drives().await),
         Op::Drive => rendered::<DriveDoc>(control.drive(call.drive()?).await),
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
@@ -473,7 +476,7 @@ mod tests {
             assert_eq!(operation(row.op).path, row.path);
         }
         // One row per method of `Control` but `metrics`, and `explain`, which asks nobody.
-        assert_eq!(OPERATIONS.len(), 39);
+        assert_eq!(OPERATIONS.len(), 40);
     }
 
     #[test]

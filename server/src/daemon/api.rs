@@ -16,6 +16,7 @@ use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
     FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
     GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    Upgrade,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -76,6 +77,10 @@ impl Control for Api {
 
     async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {
         self.alert_test(how).await
+    }
+
+    async fn upgrade(&self, how: Upgrade) -> Answer<ActionDoc> {
+        self.upgrade(how).await
     }
 
     async fn metrics(&self) -> String {

@@ -250,9 +250,10 @@ impl Daemon {
         }
         let Some(seen) = self.state.last_seen(device) else { return Place::default() };
         if looked.iter().any(|one| one.path == seen.path && one.device().is_some()) {
-            return Place { serial: seen.serial, ..Place::default() };
+            return Place { serial: seen.serial, port: seen.port, ..Place::default() };
         }
-        Place { path: Some(seen.path.display().to_string()), serial: seen.serial, ..Place::default() }
+        let path = Some(seen.path.display().to_string());
+        Place { path, serial: seen.serial, port: seen.port, ..Place::default() }
     }
 
     /// The group's disks; an untouched group gets an empty table. On an array that was adopted nothing is written: without

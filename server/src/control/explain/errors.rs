@@ -82,6 +82,12 @@ const fn general(code: ErrorCode) -> Option<Explanation> {
         C::DemoFailed => e("the demo did not come to its end", "A step of it failed; the message says which.", "none: the demo uses files of its own", &["read the message", "try again with --keep, and look at its log"], "warpraid demo --keep"),
         C::AlertFailed => e("an alert did not get through", "warpraid alert test ran every hook, and at least one failed; the message says which and how.",
             "alerts of real problems would fail the same way", &["run the hook by hand", "fix it, then: warpraid alert test"], "warpraid alert test"),
+        C::UpgradeProgram => e("a program that cannot take over", "The program named for an upgrade is none of warpraid, can be changed by others than root, or does not take the options that the daemon was started with; the message says which.",
+            NOTHING, &["install the new version whole, then: warpraid upgrade", "or name it: warpraid upgrade --program PATH"], "warpraid upgrade --program /usr/bin/warpraid --dry-run"),
+        C::UpgradeOlder => e("the program is older than the daemon", "An older version may not know what this one wrote.", NOTHING,
+            &["read CHANGELOG.md for what changed between the two", "warpraid upgrade --force if the older one is meant"], "warpraid upgrade --dry-run"),
+        C::UpgradeFailed => e("the upgrade did not come to its end", "The new program could not be started, so the old one went on; or it was started and does not serve.",
+            "while no daemon serves, I/O of block devices waits; it does not fail", &["warpraid status: does a daemon answer?", "if not, start one: systemctl start warpraid, or the old program", "read the log: it says why"], "journalctl -u warpraid -n 100"),
         _ => return None,
     })
 }

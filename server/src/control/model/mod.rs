@@ -21,6 +21,7 @@ mod progress;
 mod scrub;
 mod settings;
 mod spare;
+mod upgrade;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,8 +49,9 @@ pub use scrub::{
     DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
     ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
 };
-pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
+pub use settings::{GroupSettingsDoc, NewDrive, RebuildSpeed, Returning, ScrubEvery, SpareWait};
 pub use spare::{SpareDoc, SpareListDoc, SpareState};
+pub use upgrade::{UpgradeDoc, UpgradedDiskDoc};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -99,6 +101,7 @@ documents! {
     ExplanationListDoc = "warpraid.explanations",
     LayoutDoc = "warpraid.layout",
     DemoDoc = "warpraid.demo",
+    UpgradeDoc = "warpraid.upgrade",
     NothingDoc = "warpraid.error",
 }
 
