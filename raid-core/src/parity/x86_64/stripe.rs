@@ -1,9 +1,11 @@
 //! Sums over all columns of a stripe: P, Q, both, both with a copy of the data, and their comparison with what is stored.
 //!
-//! Q is Horner's rule from the last column down, two columns a step, as H. P. Anvin, "The mathematics of RAID-6" (2004) has it
-//! with one; where a constant is multiplied by in one instruction, the two products of a step are independent of each
-//! other. A block of N registers of every column is worked on before the next block, and everything in between stays in
-//! registers.
+//! Q is Horner's rule from the last column down, as H. P. Anvin, "The mathematics of RAID-6" (2004) has it
+//! with one; here four a step where there are as many, so that fewer products wait for each other. A block of N registers of
+//! every column is worked on before the next block, and everything in between stays in registers.
+//!
+//! N is measured (docs/parity.md): in a cache 4, or more where the columns compete for cache sets; from memory one cache
+//! line, which keeps as many columns' loads in flight as the processor can.
 
 #![allow(unsafe_code)]
 
@@ -14,13 +16,13 @@ use crate::parity::scalar;
 /// What is done with the sums of a block.
 ///
 /// # Safety
-/// Of every method: the machine has V's instruction set, and all columns of the pass are longer than `at + N * V::BYTES`, or
-/// just as long.
+/// Of every method: the machine has V's instruction set, and all columns of the pass are `at + N * V::BYTES` bytes or longer
+/// (N = 1 for `seen`).
 trait Pass<V: Vector> {
-    /// A block of source `index` is in registers.
+    /// A register of source `index` is loaded.
     #[inline(always)]
-    unsafe fn seen<const N: usize>(&mut self, index: usize, at: usize, block: [V; N]) {
-        let _ = (index, at, block);
+    unsafe fn seen(&mut self, index: usize, at: usize, register: V) {
+        let _ = (index, at, register);
     }
 
     /// The block's P and Q are in registers. What is not used is not computed.
@@ -39,28 +41,45 @@ unsafe fn sums<V: Vector, P: Pass<V>, const N: usize>(
     pass: &mut P,
 ) -> ([V; N], [V; N]) {
     let (last, rest) = srcs.split_last().expect("checked by the caller");
-    // SAFETY: as the caller promised.
+    // Quads of columns begin at column 0; between them and the last column there may be a pair, and above it a single one.
+    let quads = rest.chunks_exact(4);
+    let (first, upper) = (rest.len() - quads.remainder().len(), quads.remainder());
+    // SAFETY: as the caller promised; register i of a block begins at `at + i * V::BYTES`.
     unsafe {
         let mut p: [V; N] = load(last, at);
-        pass.seen(rest.len(), at, p);
         let mut q = p;
-        let pairs = rest.chunks_exact(2);
-        // With an even number of columns one is left after the last and the pairs, which begin at column 0.
+        for i in 0..N {
+            pass.seen(rest.len(), at + i * V::BYTES, p[i]);
+        }
+        let pairs = upper.chunks_exact(2);
         if let [single] = pairs.remainder() {
-            let data: [V; N] = load(single, at);
-            pass.seen(rest.len() - 1, at, data);
             for i in 0..N {
-                p[i] = p[i].add(data[i]);
-                q[i] = q[i].double(powers).add(data[i]);
+                let [a]: [V; 1] = load(single, at + i * V::BYTES);
+                pass.seen(rest.len() - 1, at + i * V::BYTES, a);
+                p[i] = p[i].add(a);
+                q[i] = q[i].double(powers).add(a);
             }
         }
-        for (index, pair) in pairs.enumerate().rev() {
-            let (upper, lower): ([V; N], [V; N]) = (load(pair[1], at), load(pair[0], at));
-            pass.seen(2 * index + 1, at, upper);
-            pass.seen(2 * index, at, lower);
+        for pair in pairs {
             for i in 0..N {
-                p[i] = p[i].add3(upper[i], lower[i]);
-                q[i] = q[i].step(upper[i], lower[i], powers);
+                let at = at + i * V::BYTES;
+                let ([a], [b]): ([V; 1], [V; 1]) = (load(pair[0], at), load(pair[1], at));
+                pass.seen(first, at, a);
+                pass.seen(first + 1, at, b);
+                p[i] = p[i].add3(a, b);
+                q[i] = q[i].step(b, a, powers);
+            }
+        }
+        for (quad, columns) in quads.enumerate().rev() {
+            for i in 0..N {
+                let at = at + i * V::BYTES;
+                let ([a], [b]): ([V; 1], [V; 1]) = (load(columns[0], at), load(columns[1], at));
+                let ([c], [d]): ([V; 1], [V; 1]) = (load(columns[2], at), load(columns[3], at));
+                for (i, register) in [a, b, c, d].into_iter().enumerate() {
+                    pass.seen(4 * quad + i, at, register);
+                }
+                p[i] = p[i].add3(a, b).add3(c, d);
+                q[i] = q[i].step4([a, b, c, d], powers);
             }
         }
         (p, q)
@@ -125,7 +144,7 @@ impl<V: Vector, const P: bool, const Q: bool, const STREAM: bool> Pass<V> for Pu
 /// # Safety
 /// The machine has V's instruction set, and the sources and the wanted columns are `len` bytes.
 #[inline(always)]
-unsafe fn put<V: Vector, const P: bool, const Q: bool, const N: usize, const STACKED: usize>(
+unsafe fn put<V: Vector, const P: bool, const Q: bool, const N: usize, const STACKED: usize, const LINE: usize>(
     srcs: &[&[u8]],
     len: usize,
     p: &mut [u8],
@@ -136,7 +155,7 @@ unsafe fn put<V: Vector, const P: bool, const Q: bool, const N: usize, const STA
     // SAFETY: as the caller promised; streamed stores are aligned.
     unsafe {
         if is_streamed {
-            let tail = over::<V, _, N>(srcs, len, &mut Put::<P, Q, true> { p, q });
+            let tail = over::<V, _, LINE>(srcs, len, &mut Put::<P, Q, true> { p, q });
             V::fence();
             tail
         } else if STACKED != N && is_stacked(srcs) {
@@ -152,10 +171,10 @@ unsafe fn put<V: Vector, const P: bool, const Q: bool, const N: usize, const STA
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn xor<V: Vector>(srcs: &[&[u8]], dst: &mut [u8], place: Place) {
+pub(super) unsafe fn xor<V: Vector, const LINE: usize>(srcs: &[&[u8]], dst: &mut [u8], place: Place) {
     let len = common_len(srcs, &[dst.len()]);
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
-    let tail = unsafe { put::<V, true, false, 8, 8>(srcs, len, dst, &mut [], place) };
+    let tail = unsafe { put::<V, true, false, 8, 8, LINE>(srcs, len, dst, &mut [], place) };
     scalar::xor_from(srcs, dst, tail);
 }
 
@@ -164,7 +183,7 @@ pub(super) unsafe fn xor<V: Vector>(srcs: &[&[u8]], dst: &mut [u8], place: Place
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn pq<V: Vector, const STACKED: usize>(
+pub(super) unsafe fn pq<V: Vector, const STACKED: usize, const LINE: usize>(
     srcs: &[&[u8]],
     p: &mut [u8],
     q: &mut [u8],
@@ -172,7 +191,7 @@ pub(super) unsafe fn pq<V: Vector, const STACKED: usize>(
 ) {
     let len = common_len(srcs, &[p.len(), q.len()]);
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
-    let tail = unsafe { put::<V, true, true, 4, STACKED>(srcs, len, p, q, place) };
+    let tail = unsafe { put::<V, true, true, 4, STACKED, LINE>(srcs, len, p, q, place) };
     scalar::pq_from(srcs, p, q, tail);
 }
 
@@ -181,10 +200,10 @@ pub(super) unsafe fn pq<V: Vector, const STACKED: usize>(
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn q<V: Vector, const STACKED: usize>(srcs: &[&[u8]], q: &mut [u8], place: Place) {
+pub(super) unsafe fn q<V: Vector, const STACKED: usize, const LINE: usize>(srcs: &[&[u8]], q: &mut [u8], place: Place) {
     let len = common_len(srcs, &[q.len()]);
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
-    let tail = unsafe { put::<V, false, true, 4, STACKED>(srcs, len, &mut [], q, place) };
+    let tail = unsafe { put::<V, false, true, 4, STACKED, LINE>(srcs, len, &mut [], q, place) };
     scalar::q_from(srcs, q, tail);
 }
 
@@ -197,9 +216,9 @@ struct Copy<'a, 'c, const STREAM: bool> {
 
 impl<V: Vector, const STREAM: bool> Pass<V> for Copy<'_, '_, STREAM> {
     #[inline(always)]
-    unsafe fn seen<const N: usize>(&mut self, index: usize, at: usize, block: [V; N]) {
+    unsafe fn seen(&mut self, index: usize, at: usize, register: V) {
         // SAFETY: as the caller promised; STREAM is only asked for if the columns are aligned (`copy_pq`).
-        unsafe { store::<V, N, STREAM>(self.copies[index], at, block) }
+        unsafe { store::<V, 1, STREAM>(self.copies[index], at, [register]) }
     }
 
     #[inline(always)]
@@ -217,7 +236,7 @@ impl<V: Vector, const STREAM: bool> Pass<V> for Copy<'_, '_, STREAM> {
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn copy_pq<V: Vector>(
+pub(super) unsafe fn copy_pq<V: Vector, const LINE: usize>(
     srcs: &[&[u8]],
     copies: &mut [&mut [u8]],
     p: &mut [u8],
@@ -229,7 +248,7 @@ pub(super) unsafe fn copy_pq<V: Vector>(
     // SAFETY: the instruction set as the caller promised, the lengths as just checked; streamed stores are aligned.
     let tail = unsafe {
         if place == Place::Memory && is_aligned {
-            let tail = over::<V, _, 4>(srcs, len, &mut Copy::<true> { copies, p, q });
+            let tail = over::<V, _, LINE>(srcs, len, &mut Copy::<true> { copies, p, q });
             V::fence();
             tail
         } else {

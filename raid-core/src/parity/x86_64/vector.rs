@@ -67,6 +67,9 @@ pub(super) trait Vector: Copy {
 
     /// Two steps of Horner's rule at once: (`self` g + `upper`) g + `lower`.
     unsafe fn step(self, upper: Self, lower: Self, powers: Self::Powers) -> Self;
+
+    /// Four steps at once, over columns in rising order.
+    unsafe fn step4(self, columns: [Self; 4], powers: Self::Powers) -> Self;
 }
 
 /// N registers from byte `at` of a column.

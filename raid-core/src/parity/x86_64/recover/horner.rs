@@ -67,7 +67,7 @@ unsafe fn one<V: Vector, const N: usize, const STREAM: bool>(
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector>(
+pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector, const LINE: usize>(
     known: &[&[u8]],
     x: usize,
     q: &[u8],
@@ -82,12 +82,12 @@ pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector>(
     // blocks inside the columns; streamed stores are aligned.
     unsafe {
         let constants = (V::powers(), V::factor(gf::inverse(gf::power(x))));
+        while is_streamed && at + LINE * V::BYTES <= len {
+            one::<V, LINE, true>(&runs, at, constants, q, dst);
+            at += LINE * V::BYTES;
+        }
         while at + 4 * V::BYTES <= len {
-            if is_streamed {
-                one::<V, 4, true>(&runs, at, constants, q, dst);
-            } else {
-                one::<V, 4, false>(&runs, at, constants, q, dst);
-            }
+            one::<V, 4, false>(&runs, at, constants, q, dst);
             at += 4 * V::BYTES;
         }
         while at + V::BYTES <= len {
@@ -136,7 +136,7 @@ unsafe fn both<V: Vector, const N: usize, const STREAM: bool>(
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(in crate::parity::x86_64) unsafe fn two<V: Vector>(
+pub(in crate::parity::x86_64) unsafe fn two<V: Vector, const LINE: usize>(
     known: &[&[u8]],
     mut lost: LostTwo<'_>,
     p: &[u8],
@@ -153,12 +153,12 @@ pub(in crate::parity::x86_64) unsafe fn two<V: Vector>(
     // blocks inside the columns; streamed stores are aligned.
     unsafe {
         let constants = (V::powers(), V::factor(a), V::factor(b));
+        while is_streamed && at + LINE * V::BYTES <= len {
+            both::<V, LINE, true>(&runs, at, constants, (p, q), &mut lost);
+            at += LINE * V::BYTES;
+        }
         while at + 2 * V::BYTES <= len {
-            if is_streamed {
-                both::<V, 2, true>(&runs, at, constants, (p, q), &mut lost);
-            } else {
-                both::<V, 2, false>(&runs, at, constants, (p, q), &mut lost);
-            }
+            both::<V, 2, false>(&runs, at, constants, (p, q), &mut lost);
             at += 2 * V::BYTES;
         }
         while at + V::BYTES <= len {

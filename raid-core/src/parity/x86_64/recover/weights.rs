@@ -57,14 +57,14 @@ unsafe fn sums<V: Vector, const N: usize>(terms: &[Term<'_>], at: usize) -> ([V;
 /// # Safety
 /// The machine has V's instruction set, all columns are as long as `dst`; with STREAM `dst` is aligned.
 #[inline(always)]
-unsafe fn sum_into<V: Vector, const STREAM: bool>(terms: &[Term<'_>], dst: &mut [u8]) -> usize {
+unsafe fn sum_into<V: Vector, const N: usize, const STREAM: bool>(terms: &[Term<'_>], dst: &mut [u8]) -> usize {
     let mut at = 0;
     // SAFETY: as the caller promised; the conditions of the loops keep the blocks inside the columns.
     unsafe {
-        while at + 4 * V::BYTES <= dst.len() {
-            let (_, sum) = sums::<V, 4>(terms, at);
-            store::<V, 4, STREAM>(dst, at, sum);
-            at += 4 * V::BYTES;
+        while at + N * V::BYTES <= dst.len() {
+            let (_, sum) = sums::<V, N>(terms, at);
+            store::<V, N, STREAM>(dst, at, sum);
+            at += N * V::BYTES;
         }
         while at + V::BYTES <= dst.len() {
             let (_, sum) = sums::<V, 1>(terms, at);
@@ -83,7 +83,7 @@ unsafe fn sum_into<V: Vector, const STREAM: bool>(terms: &[Term<'_>], dst: &mut 
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector>(
+pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector, const LINE: usize>(
     known: &[&[u8]],
     x: usize,
     q: &[u8],
@@ -97,9 +97,9 @@ pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector>(
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
     let tail = unsafe {
         if place == Place::Memory && is_aligned::<V>(dst) {
-            sum_into::<V, true>(&all, dst)
+            sum_into::<V, LINE, true>(&all, dst)
         } else {
-            sum_into::<V, false>(&all, dst)
+            sum_into::<V, 4, false>(&all, dst)
         }
     };
     scalar::by_q_from(known, x, q, dst, tail);
@@ -111,7 +111,7 @@ pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector>(
 /// # Safety
 /// The machine has V's instruction set, all columns are as long as `dx`; with STREAM `dx` and `dy` are aligned.
 #[inline(always)]
-unsafe fn both_into<V: Vector, const STREAM: bool>(
+unsafe fn both_into<V: Vector, const N: usize, const STREAM: bool>(
     terms: &[Term<'_>],
     (q, q_weight): (&[u8], u8),
     dx: &mut [u8],
@@ -121,9 +121,9 @@ unsafe fn both_into<V: Vector, const STREAM: bool>(
     // SAFETY: as the caller promised; the conditions of the loops keep the blocks inside the columns.
     unsafe {
         let by_q = V::factor(q_weight);
-        while at + 4 * V::BYTES <= dx.len() {
-            both::<V, 4, STREAM>(terms, at, (q, by_q), dx, dy);
-            at += 4 * V::BYTES;
+        while at + N * V::BYTES <= dx.len() {
+            both::<V, N, STREAM>(terms, at, (q, by_q), dx, dy);
+            at += N * V::BYTES;
         }
         while at + V::BYTES <= dx.len() {
             both::<V, 1, STREAM>(terms, at, (q, by_q), dx, dy);
@@ -167,7 +167,7 @@ unsafe fn both<V: Vector, const N: usize, const STREAM: bool>(
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(in crate::parity::x86_64) unsafe fn two<V: Vector>(
+pub(in crate::parity::x86_64) unsafe fn two<V: Vector, const LINE: usize>(
     known: &[&[u8]],
     mut lost: LostTwo<'_>,
     p: &[u8],
@@ -184,14 +184,14 @@ pub(in crate::parity::x86_64) unsafe fn two<V: Vector>(
     // SAFETY: the instruction set as the caller promised, the lengths as just checked; streamed stores are aligned.
     let tail = unsafe {
         match (&mut lost.dy, is_streamed) {
-            (Some(dy), true) => both_into::<V, true>(&all, (q, b), lost.dx, dy),
-            (Some(dy), false) => both_into::<V, false>(&all, (q, b), lost.dx, dy),
+            (Some(dy), true) => both_into::<V, LINE, true>(&all, (q, b), lost.dx, dy),
+            (Some(dy), false) => both_into::<V, 4, false>(&all, (q, b), lost.dx, dy),
             (None, is_streamed) => {
                 all.push(Term { column: q, weight: b });
                 if is_streamed {
-                    sum_into::<V, true>(&all, lost.dx)
+                    sum_into::<V, LINE, true>(&all, lost.dx)
                 } else {
-                    sum_into::<V, false>(&all, lost.dx)
+                    sum_into::<V, 4, false>(&all, lost.dx)
                 }
             }
         }

@@ -124,9 +124,15 @@ impl Vector for Register {
         // SAFETY: as the caller promised.
         unsafe { self.double(powers).add(upper).double(powers).add(lower) }
     }
+
+    #[inline(always)]
+    unsafe fn step4(self, [a, b, c, d]: [Self; 4], powers: Self::Powers) -> Self {
+        // SAFETY: as the caller promised.
+        unsafe { self.step(d, c, powers).step(b, a, powers) }
+    }
 }
 
 kernel! {
     Ssse3, "ssse3", Register, "ssse3",
-    solve: horner, stacked: 4, has: "ssse3"
+    solve: horner, stacked: 4, line: 4, has: "ssse3"
 }
