@@ -343,8 +343,7 @@ const CORES_ID: &str = "parity.pq.cores";
 
 /// P and Q on two threads at once, each with its own columns, against one: by the CPU time of each.
 fn cores(picks: &Picks, samples: usize, floors: &Floors) -> Case {
-    let cell =
-        Cell { operation: Operation::Pq, home: Home::Cached, rival: Rival::Isal, k: 8, len: 16 << 10 };
+    let cell = Cell { operation: Operation::Pq, home: Home::Cached, rival: Rival::Isal, k: 8, len: 16 << 10 };
     let alone = || {
         let mut field = Field::of(cell.layout());
         rate_over(cell, &mut field, |set| ours(cell, picks, set))

@@ -99,14 +99,7 @@ pub trait Kernel: fmt::Debug + Send + Sync {
     fn q(&self, srcs: &[&[u8]], q: &mut [u8], place: Place);
 
     /// [`Self::pq`], and `copies[i]` = source i on the way.
-    fn copy_pq(
-        &self,
-        srcs: &[&[u8]],
-        copies: &mut [&mut [u8]],
-        p: &mut [u8],
-        q: &mut [u8],
-        place: Place,
-    );
+    fn copy_pq(&self, srcs: &[&[u8]], copies: &mut [&mut [u8]], p: &mut [u8], q: &mut [u8], place: Place);
 
     /// The change of one data block from `old` to `new`: `p` += old + new, `q` += `factor` (old + new).
     fn delta(&self, factor: u8, old: &[u8], new: &[u8], p: Option<&mut [u8]>, q: Option<&mut [u8]>);
@@ -155,7 +148,11 @@ pub(super) fn common_len(srcs: &[&[u8]], others: &[usize]) -> usize {
     let len = srcs.first().expect("parity of no data at all").len();
     let is_equal = srcs.iter().all(|src| src.len() == len) && others.iter().all(|&other| other == len);
     assert!(is_equal, "columns of different lengths in one parity computation");
-    assert!(srcs.len() <= gf::DATA_COLUMNS_MAX, "parity over more than {} data columns", gf::DATA_COLUMNS_MAX);
+    assert!(
+        srcs.len() <= gf::DATA_COLUMNS_MAX,
+        "parity over more than {} data columns",
+        gf::DATA_COLUMNS_MAX
+    );
     len
 }
 

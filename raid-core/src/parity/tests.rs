@@ -262,7 +262,11 @@ fn columns_of_different_lengths_are_refused() {
 #[test]
 fn kernels_this_processor_has_not_are_said() {
     let have: Vec<&str> = available().into_iter().map(Kernel::name).collect();
-    assert_eq!(have, NAMES.into_iter().filter(|name| have.contains(name)).collect::<Vec<_>>(), "all are listed");
+    assert_eq!(
+        have,
+        NAMES.into_iter().filter(|name| have.contains(name)).collect::<Vec<_>>(),
+        "all are listed"
+    );
     for name in NAMES.into_iter().filter(|name| !have.contains(name)) {
         println!("SKIPPED: kernel {name} is not tested, this processor cannot run it");
     }

@@ -144,7 +144,14 @@ impl<V: Vector, const P: bool, const Q: bool, const STREAM: bool> Pass<V> for Pu
 /// # Safety
 /// The machine has V's instruction set, and the sources and the wanted columns are `len` bytes.
 #[inline(always)]
-unsafe fn put<V: Vector, const P: bool, const Q: bool, const N: usize, const STACKED: usize, const LINE: usize>(
+unsafe fn put<
+    V: Vector,
+    const P: bool,
+    const Q: bool,
+    const N: usize,
+    const STACKED: usize,
+    const LINE: usize,
+>(
     srcs: &[&[u8]],
     len: usize,
     p: &mut [u8],
@@ -200,7 +207,11 @@ pub(super) unsafe fn pq<V: Vector, const STACKED: usize, const LINE: usize>(
 /// # Safety
 /// The machine has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn q<V: Vector, const STACKED: usize, const LINE: usize>(srcs: &[&[u8]], q: &mut [u8], place: Place) {
+pub(super) unsafe fn q<V: Vector, const STACKED: usize, const LINE: usize>(
+    srcs: &[&[u8]],
+    q: &mut [u8],
+    place: Place,
+) {
     let len = common_len(srcs, &[q.len()]);
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
     let tail = unsafe { put::<V, false, true, 4, STACKED, LINE>(srcs, len, &mut [], q, place) };
@@ -244,7 +255,8 @@ pub(super) unsafe fn copy_pq<V: Vector, const LINE: usize>(
     place: Place,
 ) {
     let len = scalar::copy_len(srcs, copies, p, q);
-    let is_aligned = is_aligned::<V>(p) && is_aligned::<V>(q) && copies.iter().all(|copy| is_aligned::<V>(copy));
+    let is_aligned =
+        is_aligned::<V>(p) && is_aligned::<V>(q) && copies.iter().all(|copy| is_aligned::<V>(copy));
     // SAFETY: the instruction set as the caller promised, the lengths as just checked; streamed stores are aligned.
     let tail = unsafe {
         if place == Place::Memory && is_aligned {

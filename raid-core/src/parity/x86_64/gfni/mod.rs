@@ -3,8 +3,9 @@
 #![allow(unsafe_code)]
 
 use core::arch::x86_64::{
-    __m256i, _mm_sfence, _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi64x,
-    _mm256_setzero_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_testz_si256, _mm256_xor_si256,
+    __m256i, _mm_sfence, _mm256_gf2p8affine_epi64_epi8, _mm256_loadu_si256, _mm256_or_si256,
+    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_storeu_si256, _mm256_stream_si256, _mm256_testz_si256,
+    _mm256_xor_si256,
 };
 
 use super::kernel::kernel;

@@ -57,7 +57,10 @@ unsafe fn sums<V: Vector, const N: usize>(terms: &[Term<'_>], at: usize) -> ([V;
 /// # Safety
 /// The machine has V's instruction set, all columns are as long as `dst`; with STREAM `dst` is aligned.
 #[inline(always)]
-unsafe fn sum_into<V: Vector, const N: usize, const STREAM: bool>(terms: &[Term<'_>], dst: &mut [u8]) -> usize {
+unsafe fn sum_into<V: Vector, const N: usize, const STREAM: bool>(
+    terms: &[Term<'_>],
+    dst: &mut [u8],
+) -> usize {
     let mut at = 0;
     // SAFETY: as the caller promised; the conditions of the loops keep the blocks inside the columns.
     unsafe {

@@ -4,8 +4,8 @@
 
 use core::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpeq_epi8, _mm_cmplt_epi8, _mm_loadu_si128, _mm_movemask_epi8,
-    _mm_or_si128, _mm_set1_epi8, _mm_setzero_si128, _mm_sfence, _mm_shuffle_epi8, _mm_srli_epi16, _mm_storeu_si128,
-    _mm_stream_si128, _mm_xor_si128,
+    _mm_or_si128, _mm_set1_epi8, _mm_setzero_si128, _mm_sfence, _mm_shuffle_epi8, _mm_srli_epi16,
+    _mm_storeu_si128, _mm_stream_si128, _mm_xor_si128,
 };
 
 use super::kernel::kernel;
