@@ -25,8 +25,6 @@ use crate::stats::{Summary, f64_of};
 
 /// Memory to walk through: several times the last-level cache.
 const FIELD_BYTES: usize = 192 << 20;
-/// Bytes of a column that a plain read takes at a time.
-const READ_BYTES: usize = 256;
 const WIDTHS: [usize; 4] = [4, 8, 16, 22];
 const LENGTHS: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, 128 << 10];
 
@@ -187,12 +185,7 @@ impl<'a> Rivalry<'a> {
         match (cell.rival, cell.operation, &mut set.outs[..]) {
             (Rival::IsalAvx2, _, [p, q]) => self.isal.pq_avx2(srcs, p, q),
             (Rival::Read, ..) => {
-                // All columns at once, as parity reads them: one after the other keeps less in flight.
-                for at in (0..cell.len).step_by(READ_BYTES) {
-                    for src in srcs {
-                        core::hint::black_box(peer::read(&src[at..at + READ_BYTES]));
-                    }
-                }
+                core::hint::black_box(peer::read(srcs));
             }
             (Rival::Copy, _, [_, _, copies @ ..]) => peer::stream_copies(srcs, copies),
             (Rival::Isal, Operation::Pq, [p, q]) => self.isal.pq(srcs, p, q),

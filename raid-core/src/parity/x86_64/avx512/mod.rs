@@ -103,8 +103,12 @@ impl Vector for Register {
     unsafe fn powers() -> Self::Powers {
         // SAFETY: as the caller promised.
         unsafe {
-            let power = |i| Self::factor(gf::power(i));
-            [power(1), power(2), power(3), power(4)]
+            [
+                Self::factor(gf::power(1)),
+                Self::factor(gf::power(2)),
+                Self::factor(gf::power(3)),
+                Self::factor(gf::power(4)),
+            ]
         }
     }
 

@@ -26,8 +26,8 @@ impl Vector for Register {
     /// The matrix, four times.
     type Factor = __m256i;
 
-    /// The matrices of g to g^4.
-    type Powers = [__m256i; 4];
+    /// The matrices of g and g^2: sixteen registers have no room for more.
+    type Powers = [__m256i; 2];
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> Self {
@@ -98,10 +98,7 @@ impl Vector for Register {
     #[inline(always)]
     unsafe fn powers() -> Self::Powers {
         // SAFETY: as the caller promised.
-        unsafe {
-            let power = |i| Self::factor(gf::power(i));
-            [power(1), power(2), power(3), power(4)]
-        }
+        unsafe { [Self::factor(gf::power(1)), Self::factor(gf::power(2))] }
     }
 
     #[inline(always)]
@@ -111,15 +108,15 @@ impl Vector for Register {
     }
 
     #[inline(always)]
-    unsafe fn step(self, upper: Self, lower: Self, [g, g2, ..]: Self::Powers) -> Self {
+    unsafe fn step(self, upper: Self, lower: Self, [g, g2]: Self::Powers) -> Self {
         // SAFETY: as the caller promised. Both products at once: only one of them waits for the step before.
         unsafe { self.times(g2).add(upper.times(g).add(lower)) }
     }
 
     #[inline(always)]
-    unsafe fn step4(self, [a, b, c, d]: [Self; 4], [g, g2, g3, g4]: Self::Powers) -> Self {
+    unsafe fn step4(self, [a, b, c, d]: [Self; 4], powers: Self::Powers) -> Self {
         // SAFETY: as the caller promised.
-        unsafe { self.times(g4).add(d.times(g3).add(c.times(g2))).add(b.times(g).add(a)) }
+        unsafe { self.step(d, c, powers).step(b, a, powers) }
     }
 }
 

@@ -16,11 +16,20 @@ struct Term<'a> {
 
 type Terms<'a> = SmallVec<[Term<'a>; 32]>;
 
-/// The known data blocks, weighted by their index in the stripe.
-fn terms<'a>(known: &[&'a [u8]], lost: &[usize], weight: impl Fn(usize) -> u8) -> Terms<'a> {
-    let mut columns = known.iter();
-    let indices = (0..known.len() + lost.len()).filter(|index| !lost.contains(index));
-    indices.map_while(|index| Some(Term { column: columns.next()?, weight: weight(index) })).collect()
+/// The known data blocks; the one with index i counts `constant` + `first` g^i.
+fn terms<'a>(known: &[&'a [u8]], lost: &[usize], constant: u8, first: u8) -> Terms<'a> {
+    let (mut index, mut power) = (0, first);
+    let mut terms = Terms::new();
+    for column in known {
+        while lost.contains(&index) {
+            index += 1;
+            power = gf::double(power);
+        }
+        terms.push(Term { column, weight: constant ^ power });
+        index += 1;
+        power = gf::double(power);
+    }
+    terms
 }
 
 /// The plain and the weighted sum of a block of the terms.
@@ -32,20 +41,29 @@ unsafe fn sums<V: Vector, const N: usize>(terms: &[Term<'_>], at: usize) -> ([V;
     // SAFETY: as the caller promised.
     unsafe {
         let (mut plain, mut weighted) = ([V::zero(); N], [V::zero(); N]);
-        let pairs = terms.chunks_exact(2);
-        if let [single] = pairs.remainder() {
-            plain = load(single.column, at);
-            let factor = V::factor(single.weight);
+        let quads = terms.chunks_exact(4);
+        for term in quads.remainder() {
+            let factor = V::factor(term.weight);
+            let data: [V; N] = load(term.column, at);
             for i in 0..N {
-                weighted[i] = plain[i].times(factor);
+                plain[i] = plain[i].add(data[i]);
+                weighted[i] = weighted[i].add(data[i].times(factor));
             }
         }
-        for pair in pairs {
-            let (a, b): ([V; N], [V; N]) = (load(pair[0].column, at), load(pair[1].column, at));
-            let (by_a, by_b) = (V::factor(pair[0].weight), V::factor(pair[1].weight));
+        for quad in quads {
+            let by = [
+                V::factor(quad[0].weight),
+                V::factor(quad[1].weight),
+                V::factor(quad[2].weight),
+                V::factor(quad[3].weight),
+            ];
             for i in 0..N {
-                plain[i] = plain[i].add3(a[i], b[i]);
-                weighted[i] = weighted[i].add3(a[i].times(by_a), b[i].times(by_b));
+                let at = at + i * V::BYTES;
+                let ([a], [b]): ([V; 1], [V; 1]) = (load(quad[0].column, at), load(quad[1].column, at));
+                let ([c], [d]): ([V; 1], [V; 1]) = (load(quad[2].column, at), load(quad[3].column, at));
+                plain[i] = plain[i].add3(a, b).add3(c, d);
+                weighted[i] = weighted[i].add3(a.times(by[0]), b.times(by[1]));
+                weighted[i] = weighted[i].add3(c.times(by[2]), d.times(by[3]));
             }
         }
         (plain, weighted)
@@ -95,8 +113,9 @@ pub(in crate::parity::x86_64) unsafe fn by_q<V: Vector, const LINE: usize>(
 ) {
     recovery_len(known, &[x], &[q.len(), dst.len()]);
     // d_x = g^-x (Q + sum of g^i d_i).
-    let mut all = terms(known, &[x], |i| gf::power(255 + i - x));
-    all.push(Term { column: q, weight: gf::inverse(gf::power(x)) });
+    let weight = gf::inverse(gf::power(x));
+    let mut all = terms(known, &[x], 0, weight);
+    all.push(Term { column: q, weight });
     // SAFETY: the instruction set as the caller promised, the lengths as just checked.
     let tail = unsafe {
         if place == Place::Memory && is_aligned::<V>(dst) {
@@ -180,7 +199,7 @@ pub(in crate::parity::x86_64) unsafe fn two<V: Vector, const LINE: usize>(
     scalar::two_len(known, &lost, p, q);
     // d_x = a dp + b dq, where dp = P + sum of d_i and dq = Q + sum of g^i d_i.
     let (a, b) = gf::two_data_constants(lost.x, lost.y);
-    let mut all = terms(known, &[lost.x, lost.y], |i| a ^ gf::mul(b, gf::power(i)));
+    let mut all = terms(known, &[lost.x, lost.y], a, b);
     all.push(Term { column: p, weight: a });
     let is_aligned = is_aligned::<V>(lost.dx) && lost.dy.as_deref().is_none_or(is_aligned::<V>);
     let is_streamed = place == Place::Memory && is_aligned;
