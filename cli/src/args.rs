@@ -237,16 +237,17 @@ pub(crate) enum DriveVerb {
 pub(crate) enum SpareVerb {
     /// Keep a blank drive for the loss of a member
     #[command(
-        after_help = "Example:\n  warpraid spare add /dev/nvme9n1 --global\n  warpraid spare add /dev/nvme9n1 --group tank --dry-run"
+        after_help = "Example:\n  warpraid spare add /dev/nvme9n1 --global\n  warpraid spare add /dev/nvme9n1 --group tank --dry-run",
+        group = clap::ArgGroup::new("whose").required(true)
     )]
     Add {
         /// Path or serial
         drive: String,
         /// Only for this group: name or uuid
-        #[arg(long, value_name = "GROUP", conflicts_with = "global", required_unless_present = "global")]
+        #[arg(long, value_name = "GROUP", group = "whose")]
         group: Option<String>,
         /// For whichever group needs it first
-        #[arg(long)]
+        #[arg(long, group = "whose")]
         global: bool,
         #[command(flatten)]
         writes: Writes,
@@ -322,14 +323,15 @@ pub(crate) enum FaultVerb {
     List,
     /// End faults
     #[command(
-        after_help = "Example:\n  warpraid fault clear 3\n  warpraid fault clear tank:2\n  warpraid fault clear --all"
+        after_help = "Example:\n  warpraid fault clear 3\n  warpraid fault clear tank:2\n  warpraid fault clear --all",
+        group = clap::ArgGroup::new("whichever").required(true)
     )]
     Clear {
         /// Number of a fault, or a drive: path, serial, device uuid, or GROUP:SLOT
-        #[arg(value_name = "ID|DRIVE", required_unless_present = "all", conflicts_with = "all")]
+        #[arg(value_name = "ID|DRIVE", group = "whichever")]
         which: Option<String>,
         /// All faults
-        #[arg(long)]
+        #[arg(long, group = "whichever")]
         all: bool,
         #[command(flatten)]
         writes: Writes,
@@ -446,15 +448,18 @@ pub(crate) enum GroupVerb {
         writes: Writes,
     },
     /// Put a new drive in a member's place and rebuild it
-    #[command(after_help = "Example:\n  warpraid group replace tank --slot 3 /dev/nvme9n1")]
+    #[command(
+        after_help = "Example:\n  warpraid group replace tank --slot 3 /dev/nvme9n1",
+        group = clap::ArgGroup::new("old_member").required(true)
+    )]
     Replace {
         /// Name or uuid
         group: String,
         /// Slot of the old member
-        #[arg(long, value_name = "N", required_unless_present = "old", conflicts_with = "old")]
+        #[arg(long, value_name = "N", group = "old_member")]
         slot: Option<u8>,
         /// The old member: path, serial, device uuid, or GROUP:SLOT
-        #[arg(long, value_name = "DRIVE")]
+        #[arg(long, value_name = "DRIVE", group = "old_member")]
         old: Option<String>,
         /// The new drive: path or serial
         new_drive: String,

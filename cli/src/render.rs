@@ -72,6 +72,9 @@ pub(crate) fn progress(progress: &ProgressDoc) -> String {
         Some(slot) => format!("{} of slot {slot}", word(&progress.operation)),
         None => word(&progress.operation),
     };
+    if progress.total_bytes == 0 {
+        return format!("{what}: starting");
+    }
     let rate = progress.rate_bytes_per_s.map_or("rate unknown".into(), |rate| format!("{}/s", human(rate)));
     let eta = progress.eta_s.map_or("time to go unknown".into(), |eta| format!("{} to go", span(eta)));
     let (done, total) = (human(progress.done_bytes), human(progress.total_bytes));

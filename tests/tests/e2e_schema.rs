@@ -118,7 +118,7 @@ const VERBS: &[&str] = &[
     "bench drives {new} --dry-run",
     "!bench group --level 9 --ram 8x1M",
     "bench disk tank/home --dry-run",
-    "bench parity --dry-run",
+    "!bench parity --dry-run",
     "!bench compare /no/such/file /no/such/other",
     "!demo --drives 1",
     "!serve --state-dir {here}/state --http nonsense",

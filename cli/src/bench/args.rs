@@ -125,12 +125,13 @@ pub(crate) struct DrivesArgs {
 
 /// Arguments of `bench group`.
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("made_of").required(true))]
 pub(crate) struct GroupArgs {
     /// Blank drives to make it of, in slot order; they are written over
-    #[arg(value_name = "DRIVE", required_unless_present = "ram", conflicts_with = "ram")]
+    #[arg(value_name = "DRIVE", group = "made_of")]
     pub(crate) drives: Vec<PathBuf>,
     /// Drives in memory: how many and how large, e.g. 8x256M
-    #[arg(long, value_name = "COUNTxSIZE")]
+    #[arg(long, value_name = "COUNTxSIZE", group = "made_of")]
     pub(crate) ram: Option<String>,
     /// RAID level: 0, 1, 5, 6 or 10
     #[arg(long, short, value_name = "LEVEL")]

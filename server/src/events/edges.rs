@@ -194,13 +194,20 @@ fn member_changed(was: &MemberDoc, member: &MemberDoc, group: &GroupDoc, events:
     if is_in(was) && (!is_in(member) || is_other) {
         let drive = was.drive.as_deref().unwrap_or("unknown drive");
         let why = member.why.clone().filter(|_| !is_in(member));
-        let cause = why.as_deref().unwrap_or("replaced");
-        let message = format!("group {}: slot {slot} ({drive}) was dropped: {cause}", group.name);
+        // One that served until another had taken its slot was not lost.
+        let (severity, message) = if is_in(member) {
+            let heir = member.drive.as_deref().unwrap_or("another drive");
+            (group.health, format!("group {}: slot {slot} ({drive}) left: {heir} took its place", group.name))
+        } else {
+            let cause = why.as_deref().unwrap_or("no reason is known");
+            let message = format!("group {}: slot {slot} ({drive}) was dropped: {cause}", group.name);
+            (group.health.max(Health::Warning), message)
+        };
         let event = about(EventCode::MemberDropped, group, message).slot(slot);
         let mut event = event.drive(was.drive.clone(), was.serial.clone()).why(why);
         let problem = group.problems.iter().find(|problem| problem.slot == Some(slot));
         event.0.next = problem.map(|problem| problem.next.clone());
-        events.push(event.severity(severity_of(group.health.max(Health::Warning))));
+        events.push(event.severity(severity_of(severity)));
     }
     if is_in(member) && (!is_in(was) || is_other) {
         let drive = member.drive.as_deref().unwrap_or("unknown drive");

@@ -94,6 +94,7 @@ export function stateOf(name) {
 /** How far a long operation is, as the command line says it. */
 export function progress(job) {
   const what = job.slot === null ? word(job.operation) : `${word(job.operation)} of slot ${job.slot}`;
+  if (job.total_bytes === 0) return { what, detail: 'starting' };
   const rate = job.rate_bytes_per_s === null ? 'rate unknown' : `${bytes(job.rate_bytes_per_s)}/s`;
   const eta = job.eta_s === null ? 'time to go unknown' : `${span(job.eta_s)} to go`;
   return { what, detail: `${bytes(job.done_bytes)} of ${bytes(job.total_bytes)}, ${rate}, ${eta}` };

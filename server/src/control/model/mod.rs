@@ -165,7 +165,7 @@ mod tests {
         assert_eq!((near.percent, near.eta_s), (99, Some(1)));
         let done = ProgressDoc::new(Operation::Check, None, 7, 7).measured(5, Some(3));
         assert_eq!((done.percent, done.eta_s), (100, Some(0)));
-        assert_eq!(ProgressDoc::new(Operation::Check, None, 0, 0).percent, 100);
+        assert_eq!(ProgressDoc::new(Operation::Check, None, 0, 0).percent, 0);
         assert_eq!(ProgressDoc::new(Operation::Check, None, 9, 7).done_bytes, 7);
     }
 

@@ -28,7 +28,7 @@ pub struct ProgressDoc {
     pub slot: Option<u8>,
     /// Bytes done.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Bytes in all; 0 while they have not been counted yet.
     pub total_bytes: u64,
     /// Whole percent done, rounded down, 0 to 100.
     pub percent: u8,
@@ -46,7 +46,7 @@ impl ProgressDoc {
     pub fn new(operation: Operation, slot: Option<u8>, done_bytes: u64, total_bytes: u64) -> Self {
         let done_bytes = done_bytes.min(total_bytes);
         let percent = u128::from(done_bytes) * 100 / u128::from(total_bytes.max(1));
-        let percent = if total_bytes == 0 { 100 } else { u8::try_from(percent).unwrap_or(100) };
+        let percent = u8::try_from(percent).unwrap_or(100);
         Self {
             operation,
             slot,
