@@ -415,6 +415,7 @@ impl Control for Fake {
                 now_unix_s: NOW_UNIX_S,
                 lanes: 2,
                 memory_bytes: 1 << 28,
+                parity_kernel: "avx2".into(),
             },
             groups,
             problems,

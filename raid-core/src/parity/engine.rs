@@ -47,6 +47,17 @@ impl fmt::Display for UnknownKernel {
 
 impl std::error::Error for UnknownKernel {}
 
+impl Clone for CpuParity {
+    /// One that chooses as this one does; a rotation goes on where this one stands.
+    fn clone(&self) -> Self {
+        let choice = match &self.choice {
+            Choice::Picks(picks) => Choice::Picks(*picks),
+            Choice::Cycle(next) => Choice::Cycle(AtomicUsize::new(next.load(Ordering::Relaxed))),
+        };
+        Self { choice }
+    }
+}
+
 impl Default for CpuParity {
     fn default() -> Self {
         Self::new()

@@ -60,6 +60,9 @@ pub struct DaemonDoc {
     pub lanes: u16,
     /// Bound of its buffer memory.
     pub memory_bytes: u64,
+    /// What computes parity: the name of a kernel, or names by operation.
+    #[serde(default)]
+    pub parity_kernel: String,
 }
 
 /// Am I safe, why not, what do I type.

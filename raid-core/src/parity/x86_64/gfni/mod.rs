@@ -122,5 +122,5 @@ impl Vector for Register {
 
 kernel! {
     Gfni, "gfni", Register, "avx2,gfni",
-    solve: weights, stacked: 4, line: 2, has: "avx2", "gfni"
+    solve: weights, stacked: 8, line: 2, has: "avx2", "gfni"
 }
