@@ -673,6 +673,10 @@ pub(crate) struct ServeArgs {
     /// Bound of the buffer memory, e.g. 256M
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
+    /// Compute parity with this kernel (`bench parity` names them), or with all in turn: cycle [default: for each operation
+    /// the fastest, by measurement]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) parity_kernel: Option<String>,
     /// Longest time a drive may take for one command, e.g. 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) drive_timeout: Option<String>,

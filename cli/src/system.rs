@@ -91,6 +91,7 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>, output: &Output) 
         .as_deref()
         .map(|text| units::size(text, "memory", ErrorCode::UsageInvalid))
         .transpose()?;
+    options.parity_kernel.clone_from(&args.parity_kernel);
     if let Some(text) = &args.drive_timeout {
         options.drive_timeout_ns = nanoseconds(units::time(text, "drive time-out")?);
     }

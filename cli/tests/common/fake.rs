@@ -416,6 +416,7 @@ impl Control for Fake {
                 lanes: 2,
                 memory_bytes: 1 << 28,
                 upgraded: None,
+                parity_kernel: "avx2".into(),
             },
             groups,
             problems,

@@ -302,6 +302,8 @@ codes! {
     BenchRecordNotFound = "bench.record.not.found" => NotFound,
     /// The file is no record of benchmarks, or of a schema this program does not know.
     BenchRecordInvalid = "bench.record.invalid" => Usage,
+    /// What a benchmark is to be compared with is not installed.
+    BenchPeerMissing = "bench.peer.missing" => NotFound,
 }
 
 impl ErrorCode {

@@ -86,6 +86,7 @@ use nvme_backend::{ArenaConfig, LaneConfig, Remote, start_lane};
 use parking_lot::RwLock;
 use raid_core::engine::SCRATCH_BYTES_MAX;
 use raid_core::membership::{Decision, Observation, Policy};
+use raid_core::parity::{CpuParity, Picks};
 use raid_core::ports::DriveKey;
 use raid_core::units::{LaneId, Slot, Uuid};
 use tokio::signal::unix::{SignalKind, signal};
@@ -219,11 +220,28 @@ impl Lanes {
     }
 }
 
+/// What computes parity: the kernel that was asked for, or for each operation the one that is fastest here.
+fn parity(options: &ServeOptions) -> Result<CpuParity, ApiError> {
+    let start = std::time::Instant::now();
+    let now_ns = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let parity = match &options.parity_kernel {
+        Some(name) => CpuParity::with_kernel(name).map_err(|error| {
+            ApiError::new(ErrorCode::UsageInvalid, error.to_string())
+                .hint("without --parity-kernel the fastest are found by measurement")
+        })?,
+        None => CpuParity::with_picks(Picks::measured(now_ns)),
+    };
+    let how = if options.parity_kernel.is_some() { "as asked for" } else { "measured" };
+    tracing::info!("parity kernel: {} ({how} in {} us)", parity.kernel_name(), start.elapsed().as_micros());
+    Ok(parity)
+}
+
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT).
 ///
 /// # Errors
 /// What kept it from starting; once it serves, nothing but the end.
 pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
+    let parity = parity(&options)?;
     let state = StateDir::open(&options.state_dir, &options.socket).map_err(|error| match &error {
         StateError::Locked { socket, .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
             .hint(format!("use the running daemon (--socket {socket}), or another --state-dir")),
@@ -236,7 +254,7 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         },
     })?;
     let sockets = Sockets::open(&options.socket)?;
-    let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
+    let host = Arc::new(Host::new(&options.state_dir, parity).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
     let events = Arc::new(Events::open(&options.state_dir).map_err(start_failed)?);

@@ -63,6 +63,9 @@ pub struct DaemonDoc {
     pub memory_bytes: u64,
     /// The upgrade it came from, if it came from one.
     pub upgraded: Option<UpgradeDoc>,
+    /// What computes parity: the name of a kernel, or names by operation.
+    #[serde(default)]
+    pub parity_kernel: String,
 }
 
 /// Am I safe, why not, what do I type.
