@@ -100,7 +100,8 @@ impl Shared {
             self.no_longer_suspect(stripe, &(from..finding.columns.start));
             Self::blame(&self.suspect, self, finding);
             let range = member_range(self.geometry(), stripe, &finding.columns);
-            for slot in (0..self.geometry().members()).map(Slot).filter(|slot| !finding.slots.contains(slot)) {
+            for slot in (0..self.geometry().members()).map(Slot).filter(|slot| !finding.slots.contains(slot))
+            {
                 self.suspect.clear(slot, &range);
             }
             from = finding.columns.end;
