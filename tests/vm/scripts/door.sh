@@ -33,7 +33,7 @@ warpraid group list | grep -q other && fail "half a group was made"
 python3 -c 'import os, sys, time; os.open(sys.argv[1], os.O_RDWR | os.O_EXCL); print("held", flush=True); time.sleep(600)' "$(drive 4)" > /tmp/held &
 holder=$!
 within 60 grep -q held /tmp/held
-refused 7 "pid $holder" warpraid group create other --level 1 "$(drive 4)" "$(drive 0)" --yes
+refused 7 "process $holder" warpraid group create other --level 1 "$(drive 4)" "$(drive 0)" --yes
 kill $holder
 wait $holder 2> /dev/null || true
 
@@ -46,7 +46,7 @@ refused 1 "ublk_drv is not loaded" warpraid disk expose tank/home -o json
 module ublk_drv
 
 # Not root: the client is told which socket it may use; a daemon of a user serves no block devices.
-refused 6 "read.sock" setpriv --reuid=65534 --clear-groups "$WARPRAID" --socket /run/warpraid/admin.sock disk delete tank/home --yes
+refused 6 "read.sock" setpriv --reuid=65534 --clear-groups "$WARPRAID" --socket /run/warpraid/admin.sock group stop tank
 mkdir -m 700 /tmp/user
 truncate -s 64M /tmp/user/d0 /tmp/user/d1
 chown -R 65534 /tmp/user

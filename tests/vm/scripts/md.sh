@@ -2,7 +2,6 @@
 #: drives=7x128M
 #: modules=ublk_drv raid0 raid1 raid10 raid456 ext4 crc32c_generic crc32c_intel
 #: timeout=2400
-#: ci=yes
 . "$ROOT/tests/vm/guest/md.sh"
 daemon_start
 daemon_wait

@@ -66,6 +66,7 @@ within 60 eval 'plain /tmp/daemon.log | grep "waits for group readd"'
 is_state 4 failed || fail "it came back although it was to wait"
 warpraid group readd tank "$(drive 4)" > /dev/null
 within 120 is_state 4 in_sync
+warpraid group set tank --returning resync > /dev/null
 
 # A blank drive with another serial where a lost one was: it waits, and where the operator said so it takes the slot.
 fresh() {
