@@ -16,8 +16,8 @@ pub(super) struct Wide;
 
 /// P of the bytes from `from` on.
 pub(super) fn xor_from(srcs: &[&[u8]], dst: &mut [u8], from: usize) {
-    for at in from..dst.len() {
-        dst[at] = p_at(srcs, at);
+    for (at, byte) in dst.iter_mut().enumerate().skip(from) {
+        *byte = p_at(srcs, at);
     }
 }
 
@@ -38,8 +38,8 @@ pub(super) fn pq_from(srcs: &[&[u8]], p: &mut [u8], q: &mut [u8], from: usize) {
 
 /// Q of the bytes from `from` on.
 pub(super) fn q_from(srcs: &[&[u8]], q: &mut [u8], from: usize) {
-    for at in from..q.len() {
-        q[at] = q_at(srcs, at);
+    for (at, byte) in q.iter_mut().enumerate().skip(from) {
+        *byte = q_at(srcs, at);
     }
 }
 

@@ -48,8 +48,8 @@ unsafe fn sums<V: Vector, P: Pass<V>, const N: usize>(
     unsafe {
         let mut p: [V; N] = load(last, at);
         let mut q = p;
-        for i in 0..N {
-            pass.seen(rest.len(), at + i * V::BYTES, p[i]);
+        for (i, &register) in p.iter().enumerate() {
+            pass.seen(rest.len(), at + i * V::BYTES, register);
         }
         let pairs = upper.chunks_exact(2);
         if let [single] = pairs.remainder() {
