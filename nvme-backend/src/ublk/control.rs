@@ -53,7 +53,7 @@ impl Control {
         self.send(op, id, data, Vec::new()).map(drop)
     }
 
-    /// The [`feature`]s of this kernel.
+    /// The [`super::feature`]s of this kernel.
     ///
     /// # Errors
     /// What the kernel says; before 6.5 it does not know the question.
@@ -112,7 +112,7 @@ impl Control {
         self.tell(STOP_DEV, id, 0)
     }
 
-    /// Takes the block device away if nobody has it open ([`feature::SAFE_STOP_DEV`]).
+    /// Takes the block device away if nobody has it open ([`super::feature::SAFE_STOP_DEV`]).
     ///
     /// # Errors
     /// `EBUSY`: somebody has.
@@ -144,7 +144,7 @@ impl Control {
         self.tell(END_USER_RECOVERY, id, u64::from(std::process::id()))
     }
 
-    /// Lets no request reach the server any more ([`feature::QUIESCE`]): those it has it answers, later ones wait for the
+    /// Lets no request reach the server any more ([`super::feature::QUIESCE`]): those it has it answers, later ones wait for the
     /// next server. `timeout_ms`: how long every queue may take to have a tag that waits for a request.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Control {
         self.tell(QUIESCE_DEV, id, u64::from(timeout_ms))
     }
 
-    /// Changes the size of a device that is served ([`feature::UPDATE_SIZE`]).
+    /// Changes the size of a device that is served ([`super::feature::UPDATE_SIZE`]).
     ///
     /// # Errors
     /// What the kernel says.

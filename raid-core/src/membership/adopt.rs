@@ -8,7 +8,7 @@
 //! 3. the claim is set in the superblock, and nothing else.
 //!
 //! A crash before 3 leaves an array of md, which md assembles and another adopt takes. A crash during 3 leaves a group of
-//! ours that starts as soon as all members are there ([`super::decide`]), and that another adopt takes, too. What follows
+//! ours that starts as soon as all members are there ([`super::decide()`]), and that another adopt takes, too. What follows
 //! is a start like any other: it takes the mark off.
 
 use core::fmt;

@@ -7,7 +7,7 @@
 //! 3. the anchor goes, then the extension area is zeroed.
 //!
 //! A crash before 2 leaves a group of ours, which starts. A crash during 2 leaves one that starts as soon as all members
-//! are there, none of them written by md meanwhile ([`super::decide`]). After 2 it is an array of md, with or without
+//! are there, none of them written by md meanwhile ([`super::decide()`]). After 2 it is an array of md, with or without
 //! traces of ours that md does not look at.
 
 use core::fmt;
