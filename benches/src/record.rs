@@ -3,6 +3,7 @@
 //! Invariants: a record says on what machine, from which commit and by which command it was made; every case carries all
 //! its samples, so that nothing has to be taken on trust.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -114,6 +115,15 @@ impl Case {
         Self::judged(id, unit, samples, None, floors)
     }
 
+    /// [`Self::measured`], compared with a peer of the same run.
+    ///
+    /// # Panics
+    /// As [`Self::measured`].
+    #[must_use]
+    pub fn measured_against(id: &str, unit: Unit, samples: Vec<f64>, peer: Peer, floors: &Floors) -> Self {
+        Self::judged(id, unit, samples, Some(peer), floors)
+    }
+
     fn judged(id: &str, unit: Unit, samples: Vec<f64>, peer: Option<Peer>, floors: &Floors) -> Self {
         let Summary { median, min, max } = Summary::of(&samples).expect("finite samples");
         let claim = floors.claim(id);
@@ -161,6 +171,12 @@ pub struct Record {
     pub command: String,
     /// The measured claims.
     pub cases: Vec<Case>,
+    /// Geometric means of ratios over cells, by what was compared: medians over the rounds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub geomean: BTreeMap<String, f64>,
+    /// The parity kernel that was measured to be fastest, by operation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub picks: BTreeMap<String, String>,
 }
 
 /// Why a record could not be read or written.
@@ -195,12 +211,14 @@ impl Record {
     #[must_use]
     pub fn of_commit(commit: String, cases: Vec<Case>) -> Self {
         Self {
-            schema: Schema { name: SCHEMA_NAME.to_owned(), major: SCHEMA_MAJOR, minor: 0 },
+            schema: Schema { name: SCHEMA_NAME.to_owned(), major: SCHEMA_MAJOR, minor: 1 },
             commit,
             date_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             machine: machine(),
             command: command_line(),
             cases,
+            geomean: BTreeMap::new(),
+            picks: BTreeMap::new(),
         }
     }
 

@@ -10,6 +10,8 @@ use server::control::request::HistoryRange;
 
 use crate::bench::args::BenchVerb;
 use crate::demo::DemoArgs;
+use crate::group_interop::{AdoptArgs, ReleaseArgs};
+use crate::layout::LayoutVerb;
 use crate::output::Format;
 
 const EXIT_CODES: &str = "Exit codes: 0 ok, 1 failed, 2 usage, 3 refused for safety, 4 not found, 5 daemon unreachable, \
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Faults: drives that fail on purpose, for drills; only with `serve --allow-faults`
     #[command(subcommand, after_help = "Example:\n  warpraid fault list")]
     Fault(FaultVerb),
+    /// A whole node from one file
+    #[command(subcommand)]
+    Layout(LayoutVerb),
     /// Groups: RAID sets over drives
     #[command(subcommand, after_help = "Example:\n  warpraid group list")]
     Group(GroupVerb),
@@ -88,6 +93,11 @@ pub(crate) enum Command {
         after_help = "Example:\n  warpraid serve --state-dir /var/lib/warpraid --socket /run/warpraid/admin.sock"
     )]
     Serve(ServeArgs),
+    /// Let another program take the running daemon's place; users of block devices wait and see no error
+    #[command(
+        after_help = "Example:\n  warpraid upgrade --dry-run\n  warpraid upgrade\n  warpraid upgrade --program /opt/warpraid-2/warpraid"
+    )]
+    Upgrade(UpgradeArgs),
     /// Show it all on six files: RAID 6, two disks over NBD, two drives failed under load, rebuilt, verified
     #[command(after_help = "Example:\n  warpraid demo\n  warpraid demo --keep")]
     Demo(DemoArgs),
@@ -447,6 +457,16 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         writes: Writes,
     },
+    /// Take an array of Linux md over in place; its data is not written
+    #[command(
+        after_help = "Example:\n  mdadm --stop /dev/md0\n  warpraid group adopt --name tank /dev/nvme{0..3}n1 --dry-run\n  warpraid group adopt --name tank /dev/nvme{0..3}n1 --yes"
+    )]
+    Adopt(AdoptArgs),
+    /// Stop a group and give it to Linux md
+    #[command(
+        after_help = "Example:\n  warpraid group release tank --dry-run\n  warpraid group release tank --yes\n  mdadm --assemble --scan"
+    )]
+    Release(ReleaseArgs),
     /// Put a new drive in a member's place and rebuild it
     #[command(
         after_help = "Example:\n  warpraid group replace tank --slot 3 /dev/nvme9n1",
@@ -618,9 +638,28 @@ pub(crate) enum DiskVerb {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct UpgradeArgs {
+    /// The new program [default: the file the daemon was started from]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) program: Option<PathBuf>,
+    /// How long to wait until it serves [default: 5m]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// Although it is older, connections over NBD end, or a group is offline
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ExamineArgs {
     /// Path of the drive
     pub(crate) drive: PathBuf,
+    /// For a rule of udev: only whether it is a member of a group of warpraid's, as KEY=VALUE lines; nothing if not
+    #[arg(long)]
+    pub(crate) udev: bool,
 }
 
 #[derive(Args, Debug)]
@@ -634,6 +673,10 @@ pub(crate) struct ServeArgs {
     /// Bound of the buffer memory, e.g. 256M
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<String>,
+    /// Compute parity with this kernel (`bench parity` names them), or with all in turn: cycle [default: for each operation
+    /// the fastest, by measurement]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) parity_kernel: Option<String>,
     /// Longest time a drive may take for one command, e.g. 30s
     #[arg(long, value_name = "TIME")]
     pub(crate) drive_timeout: Option<String>,
@@ -665,6 +708,9 @@ pub(crate) struct ServeArgs {
     /// Folder of executables that get every event [default: /etc/warpraid/hooks.d, or hooks.d in the state folder as a user]
     #[arg(long, value_name = "DIR")]
     pub(crate) hooks_dir: Option<PathBuf>,
+    /// Only check these options and print the version; nothing is started
+    #[arg(long)]
+    pub(crate) check: bool,
     /// How often a problem that still stands is told again, or `never` [default: 12h]
     #[arg(long, value_name = "TIME")]
     pub(crate) remind: Option<String>,

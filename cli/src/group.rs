@@ -59,6 +59,8 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
                 GroupUndelete { group: group.clone(), drives: paths(drives)?, dry_run: writes.dry_run };
             output.document(&client.change(Op::GroupUndelete, &[], &what)?, done)
         }
+        GroupVerb::Adopt(args) => crate::group_interop::adopt(args, client, output),
+        GroupVerb::Release(args) => crate::group_interop::release(args, client, output),
         GroupVerb::Replace { group, slot, old, new_drive, now, writes } => {
             names::group_ref(group)?;
             let how = GroupReplace {
@@ -84,7 +86,7 @@ pub(crate) fn run(verb: &GroupVerb, client: &Client, output: &Output) -> Ended {
     }
 }
 
-fn paths(drives: &[String]) -> Result<Vec<String>, ApiError> {
+pub(crate) fn paths(drives: &[String]) -> Result<Vec<String>, ApiError> {
     drives.iter().map(|drive| units::drive(drive)).collect()
 }
 
@@ -210,7 +212,7 @@ fn waited(wait: &WaitDoc) -> String {
     format!("{} is {} after {time}\n", wait.group.name, word(&wait.group.state))
 }
 
-fn done(done: &ActionDoc) -> String {
+pub(crate) fn done(done: &ActionDoc) -> String {
     let mut then = match &done.plan {
         Some(one) => format!("\n{}", plan(one)),
         None => String::new(),
@@ -285,7 +287,7 @@ fn remark(member: &MemberDoc) -> String {
 }
 
 /// One group, member by member.
-fn show(group: &GroupDoc) -> String {
+pub(crate) fn show(group: &GroupDoc) -> String {
     let chunk = if group.chunk_bytes == 0 { "-".into() } else { human(u64::from(group.chunk_bytes)) };
     let mut text = fields(&[
         ("group", group.name.clone()),

@@ -29,9 +29,13 @@ pub(crate) struct ScrubArgs {
     /// Rewrite what is certainly wrong: RAID 6, one member located
     #[arg(long)]
     repair: bool,
+    /// As --repair, and data that is located in stripes which were written in part since they were last seen to fit: if a
+    /// client has rewritten the very block that had gone wrong before, what it wrote is lost
+    #[arg(long, conflicts_with = "repair")]
+    repair_suspected: bool,
     /// Take the data (of mirrors: the first copy) for right where nobody can tell, and make parity and copies anew from it:
     /// data that is wrong stays wrong, and no scrub finds it any more
-    #[arg(long, conflicts_with = "repair")]
+    #[arg(long, conflicts_with_all = ["repair", "repair_suspected"])]
     assume_data_right: bool,
     /// Also while members are missing or the group is not in sync
     #[arg(long)]
@@ -40,19 +44,19 @@ pub(crate) struct ScrubArgs {
     #[arg(long)]
     wait: bool,
     /// Halt the scrub under way; it keeps its place, over restarts too
-    #[arg(long, group = "order", conflicts_with_all = ["repair", "assume_data_right", "even_degraded", "wait"])]
+    #[arg(long, group = "order", conflicts_with_all = ["repair", "repair_suspected", "assume_data_right", "even_degraded", "wait"])]
     pause: bool,
     /// Go on with a paused one
-    #[arg(long, group = "order", conflicts_with_all = ["repair", "assume_data_right", "even_degraded"])]
+    #[arg(long, group = "order", conflicts_with_all = ["repair", "repair_suspected", "assume_data_right", "even_degraded"])]
     resume: bool,
     /// Give the scrub under way up
-    #[arg(long, group = "order", conflicts_with_all = ["repair", "assume_data_right", "even_degraded", "wait"])]
+    #[arg(long, group = "order", conflicts_with_all = ["repair", "repair_suspected", "assume_data_right", "even_degraded", "wait"])]
     cancel: bool,
     /// Take note of what the last one found: it is no problem any more
-    #[arg(long, group = "order", conflicts_with_all = ["repair", "assume_data_right", "even_degraded", "wait"])]
+    #[arg(long, group = "order", conflicts_with_all = ["repair", "repair_suspected", "assume_data_right", "even_degraded", "wait"])]
     acknowledge: bool,
     /// How far it is, and what this one and the last one found
-    #[arg(long, group = "order", conflicts_with_all = ["repair", "assume_data_right", "even_degraded"])]
+    #[arg(long, group = "order", conflicts_with_all = ["repair", "repair_suspected", "assume_data_right", "even_degraded"])]
     show: bool,
     /// Only say what would be done; write nothing
     #[arg(long)]
@@ -68,9 +72,10 @@ impl ScrubArgs {
             (_, _, _, true) => ScrubOrder::Acknowledge,
             _ => ScrubOrder::Start,
         };
-        let mode = match (self.repair, self.assume_data_right) {
-            (_, true) => ScrubModeDoc::AssumeDataRight,
-            (true, _) => ScrubModeDoc::Repair,
+        let mode = match (self.repair, self.repair_suspected, self.assume_data_right) {
+            (_, _, true) => ScrubModeDoc::AssumeDataRight,
+            (_, true, _) => ScrubModeDoc::RepairSuspected,
+            (true, _, _) => ScrubModeDoc::Repair,
             _ => ScrubModeDoc::Report,
         };
         GroupScrub { order, mode, even_degraded: self.even_degraded, dry_run: self.dry_run }
@@ -170,6 +175,9 @@ fn one(run: &ScrubRunDoc) -> String {
 fn finding(one: &FindingDoc) -> String {
     let what = match one.what {
         FindingKind::Located => "this member is wrong",
+        FindingKind::Suspected => {
+            "this member's data does not fit; it was written in part since it last did, and may be right"
+        }
         FindingKind::Ambiguous => "more than one member is wrong, cannot tell which",
         FindingKind::Parity => "data and parity differ, cannot tell which is right",
         FindingKind::Copies => "copies differ, cannot tell which is right",

@@ -2,7 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use server::control::group_set::GroupSet;
-use server::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
+use server::control::model::{
+    ActionDoc, GroupSettingsDoc, NewDrive, RebuildSpeed, Returning, ScrubEvery, SpareWait,
+};
 use server::control::routes::Op;
 use server::control::{ApiError, ErrorCode, names};
 
@@ -31,6 +33,22 @@ pub(crate) enum SpeedArg {
     Max,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ReturningArg {
+    /// It is resynced by itself: only what was written meanwhile is copied
+    Resync,
+    /// It waits for `group readd`
+    Ask,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum NewDriveArg {
+    /// It waits for `group replace`
+    Ask,
+    /// It takes the slot and is rebuilt
+    Take,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct SetArgs {
     /// Name or uuid
@@ -57,6 +75,12 @@ pub(crate) struct SetArgs {
     /// The same for a member that fails while the daemon watches
     #[arg(long, value_name = "TIME|never|auto")]
     spare_wait_failed: Option<String>,
+    /// What becomes of a lost member whose drive is plugged in again, if all that was lost was contact
+    #[arg(long, value_enum, value_name = "WHAT")]
+    returning: Option<ReturningArg>,
+    /// What becomes of a blank drive that is plugged in where a lost member's drive was
+    #[arg(long, value_enum, value_name = "WHAT")]
+    new_drive: Option<NewDriveArg>,
     /// Only say what would be done; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -84,6 +108,14 @@ pub(crate) fn run(args: &SetArgs, client: &Client, output: &Output) -> Ended {
         write_mostly: args.write_mostly.as_deref().map(slots).transpose()?,
         spare_wait: args.spare_wait.as_deref().map(spare_wait).transpose()?,
         spare_wait_failed: args.spare_wait_failed.as_deref().map(spare_wait).transpose()?,
+        returning: args.returning.map(|what| match what {
+            ReturningArg::Resync => Returning::Resync,
+            ReturningArg::Ask => Returning::Ask,
+        }),
+        new_drive: args.new_drive.map(|what| match what {
+            NewDriveArg::Ask => NewDrive::Ask,
+            NewDriveArg::Take => NewDrive::Take,
+        }),
         dry_run: args.dry_run,
     };
     what.check()?;
@@ -168,5 +200,7 @@ pub(crate) fn show(settings: &GroupSettingsDoc) -> String {
             settings.rebuild_target_ns.map_or(String::new(), |ns| format!("{} us", ns / 1000)),
         ),
         ("spare joins after", spare_line(settings)),
+        ("returning member", word(&settings.returning)),
+        ("new drive", word(&settings.new_drive)),
     ])
 }

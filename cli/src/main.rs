@@ -15,9 +15,11 @@ mod events;
 mod explain;
 mod fault;
 mod group;
+mod group_interop;
 mod group_scrub;
 mod group_set;
 mod history;
+mod layout;
 mod man;
 mod output;
 mod render;
@@ -25,6 +27,7 @@ mod spare;
 mod status;
 mod system;
 mod units;
+mod upgrade;
 mod watch;
 
 use std::process::ExitCode;
@@ -51,7 +54,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli, output: &Output) -> Ended {
     match &cli.command {
-        Command::Serve(args) => system::serve(args, cli.socket.clone()),
+        Command::Serve(args) => system::serve(args, cli.socket.clone(), output),
         Command::Examine(args) => system::examine(args, output),
         Command::Explain { code } => explain::run(code.as_deref(), output),
         Command::Bench(verb) => bench::run(verb, cli.socket.clone(), output),
@@ -64,7 +67,9 @@ fn run(cli: &Cli, output: &Output) -> Ended {
                 Command::Drive(verb) => drive::run(verb, &client, output),
                 Command::Spare(verb) => spare::run(verb, &client, output),
                 Command::Fault(verb) => fault::run(verb, &client, output),
+                Command::Upgrade(args) => upgrade::run(args, &client, output),
                 Command::Group(verb) => group::run(verb, &client, output),
+                Command::Layout(verb) => layout::run(verb, &client, output),
                 Command::Disk(verb) => disk::run(verb, &client, output),
                 Command::Health => status::health(&client, output),
                 Command::Events(args) => events::run(args, &client, output),

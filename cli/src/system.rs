@@ -67,7 +67,7 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
+pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>, output: &Output) -> Ended {
     let unset = |what: &str, option: &str| {
         let message = format!("there is no default for the {what} of a user without {option}");
         ApiError::new(ErrorCode::UsageInvalid, message)
@@ -91,6 +91,7 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
         .as_deref()
         .map(|text| units::size(text, "memory", ErrorCode::UsageInvalid))
         .transpose()?;
+    options.parity_kernel.clone_from(&args.parity_kernel);
     if let Some(text) = &args.drive_timeout {
         options.drive_timeout_ns = nanoseconds(units::time(text, "drive time-out")?);
     }
@@ -104,6 +105,9 @@ pub(crate) fn serve(args: &ServeArgs, socket: Option<PathBuf>) -> Ended {
     }
     if let Some(text) = &args.spare_wait_failed {
         options.spare_wait_failed_ns = nanoseconds(units::time(text, "wait after a failure")?);
+    }
+    if args.check {
+        return output.text(&format!("warpraid {}\n", env!("CARGO_PKG_VERSION")));
     }
     server::daemon::serve(options)?;
     Ok(ExitCode::SUCCESS)
@@ -139,7 +143,24 @@ fn alerting(
 pub(crate) fn examine(args: &ExamineArgs, output: &Output) -> Ended {
     server::control::names::drive_ref(&args.drive.to_string_lossy())?;
     let reply = server::daemon::examine(&args.drive).map_err(Failure::from)?;
+    if args.udev {
+        return output.text(&for_udev(&reply.data));
+    }
     output.local(reply, examined)
+}
+
+/// What udev's database gets of a member that md must leave alone.
+fn for_udev(doc: &ExamineDoc) -> String {
+    match &doc.superblock {
+        Some(sb) if sb.valid && sb.claimed => {
+            let slot = sb.slot.map(|slot| format!("WARPRAID_SLOT={slot}\n")).unwrap_or_default();
+            // A name is from the drive: what is no name of ours is not put into the database.
+            let is_name = server::control::names::group_name(&sb.name).is_ok();
+            let name = if is_name { format!("WARPRAID_GROUP={}\n", sb.name) } else { String::new() };
+            format!("WARPRAID_MEMBER=1\nWARPRAID_GROUP_UUID={}\n{name}{slot}", sb.group_uuid)
+        }
+        _ => String::new(),
+    }
 }
 
 fn examined(doc: &ExamineDoc) -> String {

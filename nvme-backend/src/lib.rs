@@ -25,7 +25,7 @@ pub mod ublk;
 pub use arena::{Arena, ArenaConfig};
 pub use drive::{
     DeviceListing, DriveKind, Errnos, Fault, FaultKind, Identity, LaneDrive, OpenDrive, OpenError,
-    OpenOptions, Smart, list_block_devices, read_smart,
+    OpenOptions, Smart, diskseq_of, list_block_devices, port_of, read_smart,
 };
 pub use lane::{Lane, LaneConfig, StartError, block_on_lane, start_lane, try_block_on_lane};
 pub use remote::{Job, Remote};

@@ -54,10 +54,7 @@ impl LaneEnv {
     /// The environment of `lane` in this daemon.
     #[must_use]
     pub fn new(lane: &Lane, host: Arc<Host>) -> Self {
-        let parity = match host.parity_kernel() {
-            Some(name) => CpuParity::with_kernel(name).expect("the kernel name was checked at start"),
-            None => CpuParity::new(),
-        };
+        let parity = host.parity().clone();
         Self(Rc::new(Inner {
             lane: lane.clone(),
             clock: LaneClock(lane.clone()),

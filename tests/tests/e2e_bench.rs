@@ -190,6 +190,45 @@ fn parity_has_a_cell_for_every_kernel() {
 }
 
 #[test]
+fn parity_is_compared_with_isal_or_says_what_to_install() {
+    let lab = Lab::new("bench-isal");
+    let words = ["parity", "--against", "isal", "--only", "pq.cached.k4.4k", "--samples", "1"];
+    let answer = bench(&lab, &words, &[]);
+    if answer.exit == 4 {
+        println!("SKIPPED: the comparison with ISA-L, which is not installed; its message was tested");
+        answer.fails(4, &["bench.peer.missing", "libisal"]);
+        return;
+    }
+    let data = answer.data();
+    assert!(data.at("geomean.pq_cached_vs_isal").0.as_f64().is_some_and(|mean| mean > 0.0), "{data:?}");
+    assert!(!data.text("picks.pq").is_empty());
+    let cell = &data.list("cases")[0];
+    assert_eq!((cell.text("id"), cell.text("peer.name")), ("parity.pq.cached.k4.4k".into(), "isal".into()));
+    assert_eq!(cell.at("verified").0, Value::Bool(true), "{cell:?}");
+}
+
+#[test]
+fn parity_kernels_are_measured_at_start_or_as_asked_for() {
+    let lab = Lab::new("parity-kernel");
+    let daemon = lab.daemon();
+    let measured = daemon.ok(&["status"]).text("daemon.parity_kernel");
+    assert!(!measured.is_empty() && daemon.log().contains(&measured), "{measured}: {}", daemon.log());
+    drop(daemon);
+    let lab = Lab::new("parity-cycle");
+    let daemon = lab.daemon_with(&["--parity-kernel", "cycle"]);
+    assert_eq!(daemon.ok(&["status"]).text("daemon.parity_kernel"), "cycle");
+    // Before anything is made: the names there are, and no state folder.
+    let lab = Lab::new("parity-unknown");
+    let state = lab.join("none");
+    let folder = state.to_str().expect("a plain path");
+    let words = ["serve", "--state-dir", folder, "--parity-kernel", "mmx"];
+    let answer = cli::run(&lab.join("socket"), &words);
+    assert_eq!(answer.exit, 2, "{answer}");
+    assert!(answer.to_string().contains("mmx") && answer.to_string().contains("scalar"), "{answer}");
+    assert!(!state.exists());
+}
+
+#[test]
 fn bad_options_are_usage_errors_and_missing_things_are_not_found() {
     let lab = Lab::new("bench-usage");
     let drive = lab.drives("d", 1, DRIVE);
@@ -205,6 +244,7 @@ fn bad_options_are_usage_errors_and_missing_things_are_not_found() {
         &["group", "--level", "6", "--ram", "3x4M"],
         &["disk", "nbd+unix:///x"],
         &["parity", "--only", "nothing-like-it"],
+        &["parity", "--against", "nobody"],
     ] {
         let on: &[PathBuf] = if words[0] == "drives" { &drive } else { &[] };
         bench(&lab, words, on).fails(2, &[]);

@@ -36,6 +36,8 @@ const VERBS: &[&str] = &[
     "history tank/home --range 1h",
     "!history nobody",
     "alert test --dry-run",
+    "upgrade --dry-run",
+    "!upgrade --program /no/such/program",
     "drive list",
     "drive show {d0}",
     "drive show {d1}",
@@ -81,6 +83,18 @@ const VERBS: &[&str] = &[
     "!group delete tank --yes --expect-uuid other",
     "group undelete tank --dry-run",
     "!group undelete nobody",
+    "group adopt --name other {md0} {md1} --dry-run",
+    "!group adopt --name other {md0} --yes",
+    "!group adopt --name other {new} {used} --yes",
+    "!group adopt --name other {md0} {md1}",
+    "group release tank --dry-run",
+    "!group release tank",
+    "!group release nobody --yes",
+    "layout plan {here}/layout.toml",
+    "layout apply {here}/layout.toml --dry-run",
+    "!layout apply {here}/layout.toml",
+    "!layout plan {here}/wrong.toml",
+    "!layout plan /no/such/file",
     "group replace tank --slot 1 {new} --dry-run",
     "!group replace tank --slot 1 {used} --dry-run",
     "!group replace tank --slot 77 {new}",
@@ -91,6 +105,7 @@ const VERBS: &[&str] = &[
     "!group scrub tank --acknowledge",
     "!group scrub nobody",
     "group set tank --scrub weekly --dry-run",
+    "group set tank --returning ask --new-drive take --dry-run",
     "!group set tank --scrub-window noon",
     "!group set tank",
     "group wait tank --for rebuilt --timeout 1s",
@@ -118,7 +133,7 @@ const VERBS: &[&str] = &[
     "bench drives {new} --dry-run",
     "!bench group --level 9 --ram 8x1M",
     "bench disk tank/home --dry-run",
-    "bench parity --dry-run",
+    "!bench parity --dry-run",
     "!bench compare /no/such/file /no/such/other",
     "!demo --drives 1",
     "!serve --state-dir {here}/state --http nonsense",
@@ -147,6 +162,18 @@ impl World {
         let _new = lab.drive("new", DRIVE);
         let used = lab.drive("used", DRIVE);
         tool::run("mkfs.ext4", &["-q", "-F", tool::text(&used)]);
+        for n in 0..2 {
+            let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/raid1/d{n}.img.gz"));
+            let mut bytes = Vec::new();
+            let mut golden = flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap());
+            std::io::Read::read_to_end(&mut golden, &mut bytes).unwrap();
+            std::fs::write(lab.join(&format!("md{n}")), bytes).unwrap();
+        }
+        // What the layout asks for is not there in any state: it is never applied.
+        let layout = "[[group]]\nname = \"of_file\"\nlevel = 1\ndrives = [\"./new\", \"./blank\"]\n";
+        let _blank = lab.drive("blank", DRIVE);
+        std::fs::write(lab.join("layout.toml"), layout).unwrap();
+        std::fs::write(lab.join("wrong.toml"), "[[group]]\ncolour = 3\n").unwrap();
         let daemon = lab.daemon_with(&["--allow-faults"]);
         let exits = std::collections::BTreeMap::new();
         let mut world = Self {
@@ -179,7 +206,8 @@ impl World {
             for (slot, drive) in self.drives.iter().enumerate() {
                 word = word.replace(&format!("{{d{slot}}}"), tool::text(drive));
             }
-            word.replace("{new}", &path("new")).replace("{used}", &path("used"))
+            let word = word.replace("{new}", &path("new")).replace("{used}", &path("used"));
+            word.replace("{md0}", &path("md0")).replace("{md1}", &path("md1"))
         };
         verb.split(' ').map(filled).collect()
     }
@@ -238,8 +266,9 @@ fn every_verb_in_every_state_prints_one_document_of_its_schema() {
     world.ok("group wait tank --timeout 60s");
     world.ok("disk create tank/home --size 4M");
     world.ok("disk expose tank/home --nbd unix:{here}/home.nbd");
-    world.ok("group set tank --scrub weekly --scrub-window 01:00-05:00 --rebuild-target 2ms");
+    // Scrubbed first: whatever the hour, the schedule finds nothing due.
     world.ok("group scrub tank --wait");
+    world.ok("group set tank --scrub weekly --scrub-window 01:00-05:00 --rebuild-target 2ms");
     world.ok("alert test");
     world.ok("disk resize tank/home --size 8M");
     world.all("healthy");
@@ -281,6 +310,7 @@ fn every_verb_in_every_state_prints_one_document_of_its_schema() {
     world.all("deleted");
     world.ok("group undelete tank");
     world.ok("group wait tank --timeout 60s");
+    world.all("not served");
 
     world.ok("drive fail {d0}");
     world.run("drive fail {d2}");

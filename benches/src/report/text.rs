@@ -26,6 +26,11 @@ pub fn record(record: &Record) -> String {
         }
         text.push_str(&plain_table(&plain));
     }
+    if !record.picks.is_empty() {
+        let picks: Vec<String> =
+            record.picks.iter().map(|(what, kernel)| format!("{what} {kernel}")).collect();
+        let _ = writeln!(text, "\nFastest kernels here: {}", picks.join(", "));
+    }
     text
 }
 

@@ -173,6 +173,9 @@ pub(crate) struct ParityArgs {
     /// Only the cells whose id contains this, e.g. pq.avx2
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) only: String,
+    /// Compare with other people's code, cell by cell, instead of kernel with kernel: Intel's ISA-L, which must be installed
+    #[arg(long, value_name = "PEER", value_parser = clap::builder::PossibleValuesParser::new(["isal"]), conflicts_with_all = ["data_drives", "lengths"])]
+    pub(crate) against: Option<String>,
     /// Samples of each cell, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) samples: u16,

@@ -64,7 +64,16 @@ fn group_error(error: &GroupError) -> ApiError {
 
 /// Writes the files that were asked for, prints the record, and ends as it deserves.
 fn finish(cases: Vec<Case>, files: &ReportArgs, stopped: bool, output: &Output) -> Ended {
-    let record = Record::of_commit(format!("v{}", env!("CARGO_PKG_VERSION")), cases);
+    finish_record(record_of(cases), files, stopped, output)
+}
+
+/// The record of this program's run.
+fn record_of(cases: Vec<Case>) -> Record {
+    Record::of_commit(format!("v{}", env!("CARGO_PKG_VERSION")), cases)
+}
+
+/// [`finish`] with a record that has more than cases.
+fn finish_record(record: Record, files: &ReportArgs, stopped: bool, output: &Output) -> Ended {
     let warnings = warnings(&record, stopped);
     let write = |path: &Path, result: Result<(), String>| {
         result.map_err(|error| {

@@ -415,6 +415,8 @@ impl Control for Fake {
                 now_unix_s: NOW_UNIX_S,
                 lanes: 2,
                 memory_bytes: 1 << 28,
+                upgraded: None,
+                parity_kernel: "avx2".into(),
             },
             groups,
             problems,
@@ -496,6 +498,9 @@ impl Control for Fake {
         };
         self.answer("spares".into(), SpareListDoc { spares: vec![kept, spare] })
     }
+    async fn upgrade(&self, how: Upgrade) -> Answer<ActionDoc> {
+        self.act("upgrade", "daemon", how.dry_run, &how)
+    }
     async fn spare_add(&self, what: SpareAdd) -> Answer<ActionDoc> {
         self.act("spare add", &what.drive, what.dry_run, &what)
     }
@@ -529,6 +534,12 @@ impl Control for Fake {
     }
     async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
         self.act("group undelete", &what.group, what.dry_run, &what)
+    }
+    async fn group_adopt(&self, what: GroupAdopt) -> Answer<ActionDoc> {
+        self.act("group adopt", &what.name, what.dry_run, &what)
+    }
+    async fn group_release(&self, group: String, how: GroupRelease) -> Answer<ActionDoc> {
+        self.act("group release", &group, how.dry_run, &how)
     }
     async fn group_replace(&self, group: String, how: GroupReplace) -> Answer<ActionDoc> {
         self.act("group replace", &group, how.dry_run, &how)

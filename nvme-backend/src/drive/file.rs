@@ -157,8 +157,20 @@ impl FileLane {
         FileFlush { drive: Rc::clone(self), op }
     }
 
+    /// A device that was removed fails what is in flight with many errnos (EIO, ENOSPC, EINVAL) and has no size any more:
+    /// then it is gone, whatever it said (SAFETY S5), and not a drive whose blocks are bad.
     fn failed(&self, errno: i32, doing: &'static str) -> IoError {
+        let errno = if self.is_removed() { libc::ENODEV } else { errno };
         self.shared.errnos.noted(of_errno(errno, doing))
+    }
+
+    fn is_removed(&self) -> bool {
+        match &self.shared.medium {
+            Medium::File { fd, is_block: true, .. } => {
+                rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).is_ok_and(|size| size == 0)
+            }
+            _ => false,
+        }
     }
 
     fn is_block(&self) -> bool {

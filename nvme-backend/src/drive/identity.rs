@@ -45,6 +45,10 @@ pub struct Identity {
     pub physical_block_bytes: u32,
     /// Who holds it or one of its partitions: mounts, md, dm, swap. Empty for a free drive.
     pub holders: Vec<String>,
+    /// The kernel's number of this very device (Linux 5.15): never given again, unlike the name.
+    pub diskseq: Option<u64>,
+    /// The place it is plugged in, where that can be told: see [`port_of`].
+    pub port: Option<String>,
 }
 
 impl Identity {
@@ -60,6 +64,8 @@ impl Identity {
             logical_block: block_size,
             physical_block_bytes: block_size.bytes(),
             holders: Vec::new(),
+            diskseq: None,
+            port: None,
         }
     }
 
@@ -194,7 +200,47 @@ fn of_sysfs(path: &Path, sysfs: &Path, block_size: BlockSize) -> Identity {
         logical_block: block_size,
         physical_block_bytes: number(drive, "queue/physical_block_size").unwrap_or(block_size.bytes()),
         holders: holders(sysfs),
+        diskseq: number(drive, "diskseq"),
+        port: port(sysfs, drive),
     }
+}
+
+/// Address of the controller (of NVMe drives the PCI slot's), number of the namespace, and of the partition if it is one.
+fn port(sysfs: &Path, drive: &Path) -> Option<String> {
+    let device = drive.join("device");
+    // With native multipath the device is a subsystem, and its controllers lie below it; two ways in are no place.
+    let controllers: Vec<PathBuf> = match attribute(&device, "address") {
+        Some(_) => vec![device],
+        None => names(&device)
+            .into_iter()
+            .filter(|name| name.starts_with("nvme"))
+            .map(|name| device.join(name))
+            .filter(|folder| folder.join("address").exists())
+            .collect(),
+    };
+    let [controller] = &controllers[..] else { return None };
+    let address = attribute(controller, "address")?;
+    let namespace = attribute(drive, "nsid").unwrap_or_else(|| "1".into());
+    let partition =
+        attribute(sysfs, "partition").map(|number| format!(" partition {number}")).unwrap_or_default();
+    Some(format!("{address} namespace {namespace}{partition}"))
+}
+
+/// The place a block device is plugged in: another drive put there has the same.
+#[must_use]
+pub fn port_of(path: &Path) -> Option<String> {
+    let sysfs = sysfs_of(path)?;
+    let is_partition = sysfs.join("partition").exists();
+    let drive = if is_partition { sysfs.parent()? } else { &sysfs };
+    port(&sysfs, drive)
+}
+
+/// The kernel's number of the block device that has this name now.
+#[must_use]
+pub fn diskseq_of(path: &Path) -> Option<u64> {
+    let sysfs = sysfs_of(path)?;
+    let is_partition = sysfs.join("partition").exists();
+    number(if is_partition { sysfs.parent()? } else { &sysfs }, "diskseq")
 }
 
 /// What sysfs knows of a block device.

@@ -36,7 +36,7 @@ use memory::Ram;
 
 pub use errnos::Errnos;
 pub use fault::{Fault, FaultKind};
-pub use identity::{DeviceListing, DriveKind, Identity, list_block_devices};
+pub use identity::{DeviceListing, DriveKind, Identity, diskseq_of, list_block_devices, port_of};
 pub(crate) use identity::{holders_of, pid_with_open};
 pub use ioctl::{Smart, read_smart};
 pub use open::{OpenError, OpenOptions};

@@ -9,10 +9,6 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::shared::Shared;
-use super::stripe::member_range;
-use super::sweep::{Finding, What};
-use crate::geometry::Level;
 use crate::units::Slot;
 
 /// Sorted disjoint ranges: start to end, bytes of a member's data area.
@@ -104,36 +100,17 @@ impl BadBlocks {
         self.clear(slot, &(0..u64::MAX));
     }
 
-    /// Forgets everything.
-    fn clear_all(&self) {
+    /// Takes over another list, in one step.
+    pub(crate) fn replace(&self, other: Self) {
         let mut slots = self.slots.lock();
-        slots.iter_mut().for_each(Ranges::clear);
-        self.any.store(false, Ordering::Release);
+        *slots = other.slots.into_inner();
+        let any = slots.iter().any(|ranges| !ranges.is_empty());
+        self.any.store(any, Ordering::Release);
     }
 
     /// The ranges of a slot.
     pub(crate) fn list(&self, slot: Slot) -> Vec<Range<u64>> {
         self.slots.lock()[slot.index()].iter().map(|(&start, &end)| start..end).collect()
-    }
-}
-
-impl Shared {
-    /// What scrubs have found wrong and nobody has put right. On RAID 6 a lost block is from now on computed from the others
-    /// without what is known to be wrong, and not at all where nobody can tell what is: then it reads as an error. What is
-    /// rewritten with its whole row is taken off again.
-    pub fn set_findings<'a>(&self, findings: impl Iterator<Item = &'a Finding>) {
-        self.suspect.clear_all();
-        let geometry = self.geometry();
-        if geometry.level() != Level::Raid6 {
-            return;
-        }
-        for finding in findings.filter(|it| !it.is_repaired && it.stripe.0 < geometry.stripes()) {
-            let range = member_range(geometry, finding.stripe, &finding.columns);
-            let is_wrong = matches!(finding.what, What::Located | What::Ambiguous);
-            for &slot in finding.slots.iter().filter(|slot| is_wrong && slot.0 < geometry.members()) {
-                self.suspect.add(slot, range.clone());
-            }
-        }
     }
 }
 

@@ -219,6 +219,10 @@ impl<E: Env> Group<E> {
             }
             shared.set_cursor(slot, 0);
             shared.bad.clear_slot(slot);
+            if came_back.is_none() {
+                // What was found wrong was on another drive.
+                shared.suspect.clear_slot(slot);
+            }
             for range in came_back.unwrap_or_default() {
                 shared.bad.add(slot, range.clone());
             }

@@ -34,6 +34,7 @@ mod settle;
 mod shared;
 mod stripe;
 mod successor;
+mod suspicion;
 mod sweep;
 mod write;
 mod zero;

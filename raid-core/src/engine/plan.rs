@@ -12,6 +12,10 @@
 //! | modify | every modified column and every live parity is readable | those |
 //! | recover | lost columns must be solved for first | all that is left |
 //!
+//! What a scrub found wrong and nobody has put right (`suspicion`) is no source: parity that is made from it, or changed by
+//! what it differs from the new data, would make the wrong block the right one. Such a row is written by reconstruct, or by
+//! recover without the wrong column; only where neither can be, as if nothing were known.
+//!
 //! A row that has lost more than its parity can give back takes writes all the same, or a lost block could never be
 //! cleared by rewriting it alone (S6): parity that can no longer be known goes onto the bad-block list, durably and before
 //! the data is written, so that nothing is ever solved from it; what parity still can follow is kept (modify).
@@ -77,6 +81,8 @@ pub(super) struct Part {
     pub(super) parity: SmallVec<[Role; 2]>,
     /// The parities that are alive, can no longer be known, and are not on the bad-block list yet.
     pub(super) forsaken: SmallVec<[Role; 2]>,
+    /// Whether something it reads is known to be wrong.
+    pub(super) reads_wrong: bool,
 }
 
 impl Part {
@@ -92,7 +98,7 @@ impl Part {
 
     /// Whether after the write all columns of the part fit each other, whatever was wrong before.
     pub(super) fn makes_whole(&self) -> bool {
-        matches!(self.mode, Mode::Full | Mode::Reconstruct)
+        matches!(self.mode, Mode::Full | Mode::Reconstruct) && !self.reads_wrong
     }
 
     /// Where the parities lie that have to go onto the bad-block list before this part is written.
@@ -135,6 +141,7 @@ pub(super) fn plan<E: Env>(
     let is_settled = lane.view().is_complete()
         && shared.regions.unsynced_count() == 0
         && !shared.bad.any()
+        && !shared.suspect.any()
         && lost.is_empty();
     let mut plan = Plan { version: lane.version(), is_settled, parts: Vec::new() };
     if geometry.level().parities() > 0 {
@@ -185,6 +192,7 @@ fn parts(pieces: &[Piece]) -> Vec<Part> {
                     solve: SmallVec::new(),
                     parity: SmallVec::new(),
                     forsaken: SmallVec::new(),
+                    reads_wrong: false,
                 });
             }
         }
@@ -212,15 +220,19 @@ fn plan_part<E: Env>(
         part.mode = if part.parity.is_empty() { Mode::DataOnly } else { Mode::Full };
         return Ok(());
     }
+    let (row, row_columns) = (part.stripe, part.columns.clone());
     let readable = |role| {
-        let slot = stripe::slot_of(geometry, part.stripe, role);
+        let slot = stripe::slot_of(geometry, row, role);
         let is_unreadable = unreadable.iter().any(|fault| {
-            (fault.slot, fault.stripe) == (slot, part.stripe)
-                && fault.columns.start < part.columns.end
-                && part.columns.start < fault.columns.end
+            (fault.slot, fault.stripe) == (slot, row)
+                && fault.columns.start < row_columns.end
+                && row_columns.start < fault.columns.end
         });
-        !is_unreadable && stripe::is_readable(shared, lane, part.stripe, slot, &part.columns)
+        !is_unreadable && stripe::is_readable(shared, lane, row, slot, &row_columns)
     };
+    if shared.suspect.any() && plan_around_wrong(shared, lane, part, &readable) {
+        return Ok(());
+    }
     let lost: SmallVec<[DataIndex; 2]> =
         stripe::data_indices(geometry).filter(|&index| !readable(Role::Data(index))).collect();
     let lost_modified = lost.iter().filter(|&&index| part.is_modified(index)).count();
@@ -228,7 +240,9 @@ fn plan_part<E: Env>(
     let is_synced = shared.regions.is_synced(part.stripe.0);
     let may_modify = lost_modified == 0 && part.parity.iter().all(|&role| readable(role));
     let is_cheaper = is_reconstruct_cheaper(shared, part);
-    if lost_others == 0 && (is_cheaper || !is_synced || !may_modify) {
+    // Where something wrong has to be read, the parity at least keeps saying so.
+    let keeps_doubt = part.reads_wrong && is_synced && may_modify;
+    if lost_others == 0 && !keeps_doubt && (is_cheaper || !is_synced || !may_modify) {
         part.mode = Mode::Reconstruct;
         part.read =
             stripe::data_indices(geometry).filter(|&i| !part.is_modified(i)).map(Role::Data).collect();
@@ -238,12 +252,7 @@ fn plan_part<E: Env>(
         part.read.extend(part.parity.iter().copied());
     } else {
         let wanted: SmallVec<[Role; 2]> = lost.iter().copied().map(Role::Data).collect();
-        let is_right = |role| {
-            let slot = stripe::slot_of(geometry, part.stripe, role);
-            readable(role) && stripe::is_source(shared, lane, part.stripe, slot, &part.columns)
-        };
-        let sources = stripe::sources(geometry, &wanted, is_right);
-        let Some(sources) = sources.or_else(|| stripe::sources(geometry, &wanted, readable)) else {
+        let Some(sources) = stripe::sources(geometry, &wanted, readable) else {
             let kept: SmallVec<[Role; 2]> = match lost_modified {
                 0 => part.parity.iter().copied().filter(|&role| readable(role)).collect(),
                 _ => SmallVec::new(),
@@ -255,6 +264,45 @@ fn plan_part<E: Env>(
         part.solve = sources.solve;
     }
     Ok(())
+}
+
+/// Plans a part in whose row something is known to be wrong from what is right; whether it could. Else the part only notes
+/// that it reads something wrong.
+fn plan_around_wrong<E: Env>(
+    shared: &Shared,
+    lane: &LaneView<E>,
+    part: &mut Part,
+    readable: &impl Fn(Role) -> bool,
+) -> bool {
+    let geometry = shared.geometry();
+    let is_wrong = |role: Role| {
+        let slot = stripe::slot_of(geometry, part.stripe, role);
+        readable(role) && !stripe::is_source(shared, lane, part.stripe, slot, &part.columns)
+    };
+    let is_right = |role: Role| readable(role) && !is_wrong(role);
+    let data = || stripe::data_indices(geometry);
+    if !data().map(Role::Data).chain(part.parity.iter().copied()).any(is_wrong) {
+        return false;
+    }
+    let unmodified: Roles = data().filter(|&index| !part.is_modified(index)).map(Role::Data).collect();
+    if unmodified.iter().copied().all(is_right) {
+        part.mode = Mode::Reconstruct;
+        part.read = unmodified;
+        return true;
+    }
+    let wanted: SmallVec<[Role; 2]> = data().map(Role::Data).filter(|&role| !is_right(role)).collect();
+    match stripe::sources(geometry, &wanted, is_right) {
+        Some(sources) => {
+            part.mode = Mode::Recover;
+            part.read = sources.read;
+            part.solve = sources.solve;
+            true
+        }
+        None => {
+            part.reads_wrong = true;
+            false
+        }
+    }
 }
 
 /// Whether a part is written with less effort by reading what it does not modify. A read of a member that sits out for

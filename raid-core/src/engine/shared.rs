@@ -170,6 +170,8 @@ pub struct Shared {
     pub(super) bad: BadBlocks,
     /// Blocks that a scrub found wrong and nobody has put right: no source of other blocks (RAID 6).
     pub(super) suspect: BadBlocks,
+    /// What may be called certain of it.
+    pub(super) vouched: super::suspicion::Vouched,
     pub(super) avoided: Avoided,
     pub(super) write_mostly: Avoided,
     pub(super) successors: Successors,
@@ -231,6 +233,7 @@ impl Shared {
             regions: Regions::new(geometry.stripes(), &config.unsynced, &config.dirty),
             bad: BadBlocks::new(members, &config.bad_blocks),
             suspect: BadBlocks::new(members, &[]),
+            vouched: super::suspicion::Vouched::new(geometry.level(), geometry.stripes()),
             avoided: Avoided::new(members),
             write_mostly: Avoided::new(members),
             successors: Successors::new(members),

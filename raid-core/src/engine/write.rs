@@ -194,6 +194,9 @@ impl<E: Env> Group<E> {
         let epoch = entered.view().epoch;
         let ticket = shared.intents.as_ref().map(|intents| intents.begin(shared.geometry(), stripes));
         self.gather(&entered, &plan, &mut leases).await.map_err(|faults| Attempt::Reads(epoch, faults))?;
+        for part in plan.parts.iter().filter(|part| part.mode == plan::Mode::Modify) {
+            shared.vouched.withdraw(part.stripe);
+        }
         let mut puts = self.encode(&plan, leases).await;
         self.data_puts(&entered, pieces, &mut puts);
         self.log(&entered, ticket.as_ref()).await.map_err(|errors| Attempt::Members(epoch, errors))?;
@@ -202,10 +205,7 @@ impl<E: Env> Group<E> {
         ticket.iter().for_each(IntentTicket::settle);
         if shared.suspect.any() {
             for part in plan.parts.iter().filter(|part| part.makes_whole()) {
-                let range = super::stripe::member_range(shared.geometry(), part.stripe, &part.columns);
-                for slot in shared.view().slots() {
-                    shared.suspect.clear(slot, &range);
-                }
+                shared.no_longer_suspect(part.stripe, &part.columns);
             }
         }
         Ok(())
@@ -220,7 +220,8 @@ impl<E: Env> Group<E> {
         lost: &[ReadFault],
     ) -> Result<Plan, Attempt> {
         let shared = &self.0.shared;
-        if planned.is_settled && planned.version == entered.version() && !shared.bad.any() {
+        let is_clear = !shared.bad.any() && !shared.suspect.any();
+        if planned.is_settled && planned.version == entered.version() && is_clear {
             return Ok(planned);
         }
         let plan = plan::plan(shared, entered, pieces, lost)?;

@@ -108,6 +108,12 @@ impl Anchor {
         }
     }
 
+    /// Whether these bytes begin like an anchor, sound or not.
+    #[must_use]
+    pub fn is_there(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// The epoch this member knows.
     ///
     /// # Panics

@@ -108,6 +108,13 @@ impl BitmapHeader {
         }
     }
 
+    /// Takes over what md's operator set, and the room that md reserved.
+    pub fn keep_settings(&mut self, old: &Self) {
+        self.daemon_sleep_s = old.daemon_sleep_s;
+        self.write_behind = old.write_behind;
+        self.sectors_reserved = old.sectors_reserved;
+    }
+
     /// The header's 256 bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {

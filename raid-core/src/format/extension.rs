@@ -24,7 +24,7 @@
 //! | 108 | 1 | level, md's number |
 //! | 109 | 1 | number of slots, 1 to 128 |
 //! | 110 | 2 | this member's `dev_number` |
-//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 torn, 16 forced, 32 deleted, 64 quiet |
+//! | 112 | 4 | marks: 1 creating, 2 clean, 4 unsynced, 8 torn, 16 forced, 32 deleted, 64 quiet, 128 adopted, 256 adopting, 512 releasing |
 //! | 116 | 2 | entries of the chain, 1 to 64 |
 //! | 118 | 2 | bytes of the md superblock, at most 3584 |
 //! | 120 | 4 | group block size |
@@ -135,10 +135,22 @@ pub struct Marks {
     /// No write that could tear a stripe has begun since everything was flushed. Says nothing about who is newest: a
     /// running group may have dropped this member since.
     pub quiet: bool,
+    /// The group was an array of md, whose contents are not ours to arrange: no disk table is made on it.
+    pub adopted: bool,
+    /// The claim is being put on the members of an array of md; until all have it, the group starts only with all of them.
+    pub adopting: bool,
+    /// The claim is being taken off the members; the same.
+    pub releasing: bool,
 }
 
 impl Marks {
-    const ALL: u32 = 127;
+    const ALL: u32 = 1023;
+
+    /// Whether members may differ in who owns them: md or us.
+    #[must_use]
+    pub const fn is_between_owners(self) -> bool {
+        self.adopting || self.releasing
+    }
 
     /// The flags as they lie on disk.
     #[must_use]
@@ -150,6 +162,9 @@ impl Marks {
             | u32::from(self.forced) << 4
             | u32::from(self.deleted) << 5
             | u32::from(self.quiet) << 6
+            | u32::from(self.adopted) << 7
+            | u32::from(self.adopting) << 8
+            | u32::from(self.releasing) << 9
     }
 
     /// The flags of bits on disk; `None` if a bit is set that this version does not know.
@@ -164,6 +179,9 @@ impl Marks {
             forced: has(4),
             deleted: has(5),
             quiet: has(6),
+            adopted: has(7),
+            adopting: has(8),
+            releasing: has(9),
         })
     }
 }
@@ -533,7 +551,7 @@ pub(super) fn sample(words: &[u64; 8], chain: usize, slots: u8) -> Extension {
         member_bytes: words[7],
         block_size: BlockSize::B512,
         name: "tank".to_owned(),
-        marks: Marks::from_bits(u32::try_from(words[7] % 128).unwrap()).unwrap(),
+        marks: Marks::from_bits(u32::try_from(words[7] % 1024).unwrap()).unwrap(),
         created_unix_s: words[3],
         written_unix_s: words[4],
         forced_at: words[5],

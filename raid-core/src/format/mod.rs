@@ -4,6 +4,7 @@
 //! ours. `docs/on-disk-format.md` has the byte tables. Every decoder takes any bytes without panicking, because what is
 //! on a drive is nobody's promise.
 
+pub mod adopt;
 pub mod anchor;
 pub mod bad_blocks;
 pub mod bitmap;

@@ -257,10 +257,24 @@ pub fn layout_of(superblock: &Superblock) -> Option<MemberLayout> {
     })
 }
 
-/// Smallest drive that can take the place of a member with this layout, in bytes.
+/// Smallest drive that can take the place of a member with this layout, in bytes. A member of an adopted array may use its
+/// drive to the end.
 #[must_use]
 pub fn replacement_bytes_min(layout: &MemberLayout) -> u64 {
-    layout.data_start.0 + layout.data_bytes + LAST_BYTES_UNUSED
+    let data_end = layout.data_start.0 + layout.data_bytes;
+    if is_as_created(layout) {
+        data_end + LAST_BYTES_UNUSED
+    } else {
+        data_end.max(layout.extension.as_ref().map_or(0, |area| area.end))
+    }
+}
+
+/// Whether a create would lay a member with this data area out like this; md's own layouts differ in the extension area.
+fn is_as_created(layout: &MemberLayout) -> bool {
+    let bitmap = AREAS_START..AREAS_START + AREA_BYTES;
+    let is_its = layout.bitmap.as_ref().is_none_or(|range| *range == bitmap);
+    let log_start = layout.bitmap.as_ref().map_or(AREAS_START, |range| range.end);
+    is_its && layout.extension == Some(extension(log_start + LOG_BYTES, layout.data_start.0))
 }
 
 /// Whether a drive can take the place of a member with this layout in a group of this block size.

@@ -13,6 +13,7 @@ use core::fmt;
 use super::bytes::{array, i32_le, put, u16_le, u32_le, u64_le};
 use crate::geometry::{Geometry, Level, MEMBERS_MAX};
 use crate::units::{Slot, Uuid, u64_of};
+use crate::view::MemberLayout;
 
 /// Where the superblock lies on a drive, in bytes.
 pub const SUPERBLOCK_START: u64 = 4096;
@@ -445,6 +446,23 @@ impl Superblock {
     fn relative(&self, sectors: i32) -> Option<u64> {
         let sector = i64::from(sectors) + i64::try_from(self.super_offset).ok()?;
         (sectors != 0).then_some(u64::try_from(sector).ok()? * MD_SECTOR_BYTES)
+    }
+
+    /// Puts the place of every area of a member into its superblock.
+    ///
+    /// # Panics
+    /// If an area does not lie at whole sectors within 1 TiB of the superblock: layouts of ours and of md do.
+    pub fn set_layout(&mut self, layout: &MemberLayout) {
+        let relative = |range: &core::ops::Range<u64>| {
+            let at = i64::try_from(sectors(range.start)).expect("a drive") - 8;
+            i32::try_from(at).expect("areas lie near the superblock")
+        };
+        self.data_offset = sectors(layout.data_start.0);
+        self.data_size = sectors(layout.data_bytes);
+        self.bitmap_offset = layout.bitmap.as_ref().map_or(0, relative);
+        self.bblog_offset = layout.bad_blocks.as_ref().map_or(0, relative);
+        let log_sectors = layout.bad_blocks.as_ref().map_or(0, |range| sectors(range.end - range.start));
+        self.bblog_size = u16::try_from(log_sectors).expect("a log has 8 sectors");
     }
 
     /// What keeps warpraid from serving this group, in words; `None` if nothing in the superblock does.

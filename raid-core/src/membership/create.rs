@@ -19,7 +19,7 @@ use crate::format::bad_blocks::BadBlocks;
 use crate::format::bitmap::{BitmapHeader, Bits, encode_area};
 use crate::format::bytes::round_down;
 use crate::format::extension::{COPY_BYTES, CopyPlace, Marks, SlotRecord, SlotState};
-use crate::format::plan::{NewGroup, Plan};
+use crate::format::plan::{NewGroup, Plan, replacement_bytes_min};
 use crate::format::superblock::Superblock;
 use crate::ports::{Drive, DriveKey, Durability, Env, IoError, IoKind};
 use crate::units::{DriveOffset, Slot, Uuid, u64_of, usize_of};
@@ -418,7 +418,7 @@ pub(super) async fn prepare<E: Env>(
         successor: None,
     };
     let GroupMeta::Persistent(meta) = meta else { return Ok(member) };
-    if drive.size_bytes() < member.layout.data_start.plus(member.layout.data_bytes).0 + END_BYTES {
+    if drive.size_bytes() < replacement_bytes_min(&member.layout) {
         return Err(IoError::new(
             IoKind::Invalid,
             "prepare: the drive is smaller than the member it replaces",
@@ -451,7 +451,7 @@ pub(super) async fn prepare<E: Env>(
     }
     drive.flush().await?;
     let _turn = meta.turn.take().await;
-    member.dev_number = join(meta, &member, succeeds.then_some(slot))?;
+    member.dev_number = join(meta, slot, &member, succeeds)?;
     let written = write_member(env, meta, device_uuid, drive).await;
     if written.is_err() {
         meta.state.lock().on_drive.remove(&device_uuid);
@@ -464,7 +464,9 @@ fn first_error(failed: Vec<(Slot, IoError)>) -> Result<(), IoError> {
 }
 
 /// Notes the coming member; gives its `dev_number`.
-fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u16, IoError> {
+fn join(meta: &Persistent, slot: Slot, member: &Member, succeeds: bool) -> Result<u16, IoError> {
+    // The mark is about the place: the slow or far side of a mirror stays it with another drive.
+    let is_write_mostly = meta.is_write_mostly(slot);
     let mut state = meta.state.lock();
     let full = IoError::new(IoKind::Invalid, "prepare: md's 128 member numbers are all held");
     let dev_number = state.free_dev_number().ok_or(full)?;
@@ -472,7 +474,10 @@ fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u1
     let mut superblock = template.ok_or(IoError::new(IoKind::Gone, "prepare: the group has no member"))?;
     superblock.dev_number = u32::from(dev_number);
     superblock.device_uuid = member.device_uuid;
+    // Members of an adopted array may be laid out differently.
+    superblock.set_layout(&member.layout);
     superblock.devflags = 0;
+    superblock.set_write_mostly(is_write_mostly);
     superblock.cnt_corrected_read = 0;
     superblock.set_feature(crate::format::superblock::FEATURE_BAD_BLOCKS, false);
     let on_drive = OnDrive {
@@ -481,7 +486,7 @@ fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u1
         newest: CopyPlace::B,
         is_joining: true,
         is_returning: false,
-        succeeds,
+        succeeds: succeeds.then_some(slot),
     };
     state.on_drive.insert(member.device_uuid, on_drive);
     Ok(dev_number)

@@ -8,6 +8,7 @@
 //! 2. **Newer elsewhere** (M4). A witness, or a damaged member, that knows a newer epoch refuses the start.
 //! 3. **Who is current** (M1, M5). Those the tip lists as in sync. If these are too few to serve (the group went offline),
 //!    those in sync in the last epoch that could: nothing was acknowledged after it.
+//!    Before that: members between two owners (an adopt or release that was cut short) start only all together.
 //! 4. **Enough** (S9). Else the missing members are named; a blank drive is never one of them.
 //! 5. **The wait** (SL-04). Members that should be here are waited for before a degraded start.
 //! 6. **Unproven** (M4). If the absent ones could have gone on without us, a clean mark or the witness must say they did
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::observe::{Observation, Observed, Ours};
 use super::refusal::{LeftOut, Lost, Refusal};
-use crate::format::bitmap::{Bits, sync_bytes};
+use crate::format::bitmap::{AREA_BYTES, Bits, choose_chunk_bytes, sync_bytes};
 use crate::format::extension::{CHAIN_MAX, SlotRecord, SlotState};
 use crate::ports::DriveKey;
 use crate::units::{Slot, Uuid};
@@ -202,6 +203,7 @@ fn try_decide(
     case.distrusted = distrusted;
     left_out.append(&mut case.left_out);
     case.left_out = left_out;
+    case.check_owner(&seen)?;
     case.check_newer(group, observed, witness)?;
     case.check_enough()?;
     if let Some(missing) = case.check_wait() {
@@ -519,8 +521,10 @@ impl<'a> Case<'a> {
             self.warnings.push("no member has a usable bitmap: everything is resynced".to_owned());
             let geometry = &self.tip.ours.geometry;
             let sync = sync_bytes(geometry);
-            let space = crate::format::bitmap::AREA_BYTES;
-            let chunk = crate::format::bitmap::choose_chunk_bytes(sync, space);
+            // An adopted array's bitmap has the room that md gave it.
+            let rooms = current.iter().filter_map(|ours| ours.copy.layout.bitmap.as_ref());
+            let space = rooms.map(|range| range.end - range.start).min().unwrap_or(AREA_BYTES);
+            let chunk = choose_chunk_bytes(sync, space);
             merged = Some(Bits::all_dirty(sync.div_ceil(chunk)));
             self.intent_chunk_bytes = Some(chunk);
         }
@@ -543,6 +547,24 @@ impl<'a> Case<'a> {
         self.warnings.push(format!("started by force: {refusal}"));
         self.is_forced = true;
         Ok(())
+    }
+
+    /// An adopt or a release that was cut short. As soon as one member has the claim, and as long as one still has it, the
+    /// group is ours; but one that is not here may be without it, and md may have run that one since (M4).
+    fn check_owner(&mut self, seen: &[Seen<'a>]) -> Result<(), Refusal> {
+        let name = self.tip.ours.copy.name.clone();
+        if !seen.iter().any(|member| member.ours.is_claimed) {
+            return Err(Refusal::OwnedByMd { name });
+        }
+        if !self.tip.ours.copy.marks.is_between_owners() {
+            return Ok(());
+        }
+        let slots = &self.tip.ours.copy.slots;
+        let missing = self.lost(|i| slots[i].state != SlotState::Missing);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.unless_forced(Refusal::HalfHandedOver { name, missing })
     }
 
     /// M4: nobody may know a newer epoch than the tip.

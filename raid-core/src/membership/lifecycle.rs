@@ -88,7 +88,10 @@ pub async fn start<E: Env>(env: &E, plan: StartPlan) -> Result<StartParts, Start
     let bits = plan.bits.clone();
     let mut all_failed: Vec<(Slot, IoError)> = Vec::new();
     loop {
-        let header = take_view(&meta, &view, bits.as_ref(), plan.intent_chunk_bytes);
+        let mut header = take_view(&meta, &view, bits.as_ref(), plan.intent_chunk_bytes);
+        if let (Some(header), Some(image)) = (&mut header, &plan.tip.bitmap) {
+            header.keep_settings(&image.header);
+        }
         let mut failed = Vec::new();
         if let (Some(header), Some(bits)) = (&header, &bits) {
             failed = write_bitmaps(env, &view, &drives, header, bits).await;
@@ -196,6 +199,10 @@ fn state_of(plan: &StartPlan, epoch: Epoch) -> State {
             deleted: false,
             // Whoever runs the group makes it dirty before its first write; only intents know of every write.
             quiet: is_parity && plan.bits.is_some() && plan.doubt != Doubt::Torn,
+            adopted: copy.marks.adopted,
+            // With this start the group is ours, on every member.
+            adopting: false,
+            releasing: false,
         },
         is_taken: false,
         sealed_at: copy.sealed_at,
@@ -361,7 +368,8 @@ async fn update_headers<E: Env>(
             Ok(mut block) => {
                 if let Ok(old) = BitmapHeader::decode(&block) {
                     let chunk_bytes = u64::from(old.chunk_bytes);
-                    let header = header_of(meta.identity(), &meta.state.lock(), chunk_bytes);
+                    let mut header = header_of(meta.identity(), &meta.state.lock(), chunk_bytes);
+                    header.keep_settings(&old);
                     put(&mut block, 0, &header.encode());
                     jobs.push(Job {
                         slot: *slot,

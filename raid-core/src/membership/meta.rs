@@ -285,7 +285,7 @@ impl State {
         Some(superblock)
     }
 
-    fn extension_of(
+    pub(super) fn extension_of(
         &self,
         identity: &Identity,
         on_drive: &OnDrive,

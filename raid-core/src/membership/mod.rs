@@ -7,12 +7,14 @@
 //! | `lifecycle` | start, stop, delete, undelete |
 //! | `create` | create a group, prepare a replacement, wipe |
 //! | `succeed` | a drive that is filled to take a member's place while that one still serves |
+//! | `adopt`, `release` | an array of md becomes a group of ours, and back |
 //! | `readd` | which dropped member may come back, to be resynced by intent bits (M6) |
 //! | `publish` | a view becomes durable (M2); marks between epochs, rebuild cursor and bad-block log |
 //! | `meta` | what all of these write, and in which form |
 //!
 //! Every way to a running group is observe, decide, start, also right after create: there is one path to be right.
 
+mod adopt;
 mod create;
 mod decide;
 mod io;
@@ -22,8 +24,10 @@ mod observe;
 mod publish;
 mod readd;
 mod refusal;
+mod release;
 mod succeed;
 
+pub use adopt::{AdoptFailed, AdoptMember, MdMember, adopt, read_md};
 pub use create::{CreateError, CreateRequest, create, prepare_member, wipe};
 pub use decide::{Decision, Doubt, PlannedSlot, PlannedState, Policy, StartPlan, decide, groups_of};
 pub use lifecycle::{StartError, StartParts, UndeleteError, delete, mark_synced, start, stop, undelete};
@@ -34,6 +38,7 @@ pub use publish::{
 };
 pub use readd::{NoReturn, distrust, prepare_return};
 pub use refusal::{LeftOut, Lost, Refusal};
+pub use release::{ReleaseFailed, release};
 pub use succeed::{forget_prepared, prepare_successor, slot_succeeded};
 pub(crate) use succeed::{keep, put_back, refresh};
 

@@ -41,6 +41,8 @@ pub struct Ours {
     pub bitmap: Option<BitmapImage>,
     /// Its lost blocks.
     pub bad_blocks: BadBlocks,
+    /// Whether the claim is on it. Without it md owns the member: an adopt that has not come to it, or a release that has.
+    pub is_claimed: bool,
     /// What is not as it should be and will be put right by the next start, in words.
     pub notes: Vec<String>,
 }
@@ -115,6 +117,11 @@ impl fmt::Display for Observation {
             Self::Ours(ours) if ours.copy.marks.creating => {
                 write!(f, "unfinished member of group {} ({})", ours.copy.name, ours.copy.group)
             }
+            Self::Ours(ours) if !ours.is_claimed => {
+                let (name, group) = (&ours.copy.name, ours.copy.group);
+                let what = if ours.copy.marks.adopting { "adopt" } else { "release" };
+                write!(f, "member of an md array, left by an unfinished {what} of group {name} ({group})")
+            }
             Self::Ours(ours) => {
                 write!(
                     f,
@@ -174,13 +181,15 @@ async fn look<E: Env>(env: &E, drive: &E::Drive) -> Result<Observation, IoError>
     }
     let is_erased = slot[..ANCHOR_AT].iter().all(|&byte| byte == 0);
     match judge(superblock, anchor, a, b, is_erased) {
-        Judged::Member { copy, place, notes } => complete(env, drive, *copy, place, notes).await,
+        Judged::Member { copy, place, is_claimed, notes } => {
+            complete(env, drive, *copy, place, (is_claimed, notes)).await
+        }
         Judged::Other(what) => Ok(what),
     }
 }
 
 enum Judged {
-    Member { copy: Box<Extension>, place: CopyPlace, notes: Vec<String> },
+    Member { copy: Box<Extension>, place: CopyPlace, is_claimed: bool, notes: Vec<String> },
     Other(Observation),
 }
 
@@ -270,6 +279,17 @@ fn judge(
         let (group, device_uuid) = (Some(id.0), Some(id.1));
         return Judged::Other(Observation::Damaged { group, device_uuid, epoch, what });
     }
+    if let Ok(superblock) = &superblock
+        && copy.marks.is_between_owners()
+        && !superblock.is_claimed()
+        && (superblock.set_uuid, superblock.device_uuid) == id
+    {
+        // md's, unless another member has the claim: then it belongs with that one, if md has not written to it since.
+        if is_as_handed_over(superblock, &copy) {
+            return Judged::Member { copy: Box::new(copy), place, is_claimed: false, notes };
+        }
+        return Judged::Other(Observation::PlainMd(Box::new(superblock.clone())));
+    }
     let is_tombstone = copy.marks.deleted || anchor.as_ref().is_some_and(|anchor| anchor.marks.deleted);
     match &superblock {
         Ok(superblock) => match difference(superblock, &copy, older.as_ref(), id) {
@@ -285,7 +305,18 @@ fn judge(
         }
         Err(error @ SuperblockError::Unsupported(_)) => return modified((false, error.to_string())),
     }
-    Judged::Member { copy: Box::new(copy), place, notes }
+    Judged::Member { copy: Box::new(copy), place, is_claimed: true, notes }
+}
+
+/// Whether a superblock without the claim is the one that was left for md, or that md had left: an adopt changes nothing but
+/// the claim, a release also says that everything is in sync. Whatever md writes comes with another time.
+fn is_as_handed_over(superblock: &Superblock, copy: &Extension) -> bool {
+    recorded_superblock(copy).is_some_and(|recorded| {
+        let mut claimed = superblock.clone();
+        claimed.set_claimed(true);
+        claimed.resync_offset = recorded.resync_offset;
+        claimed == recorded
+    })
 }
 
 /// What shows at the superblock alone that other software owns the drive now.
@@ -345,7 +376,7 @@ async fn complete<E: Env>(
     drive: &E::Drive,
     copy: Extension,
     place: CopyPlace,
-    mut notes: Vec<String>,
+    (is_claimed, mut notes): (bool, Vec<String>),
 ) -> Result<Observation, IoError> {
     let damaged = |what: &str| Observation::Damaged {
         group: Some(copy.group),
@@ -390,7 +421,16 @@ async fn complete<E: Env>(
             }
         },
     };
-    Ok(Observation::Ours(Box::new(Ours { copy, place, superblock, geometry, bitmap, bad_blocks, notes })))
+    Ok(Observation::Ours(Box::new(Ours {
+        copy,
+        place,
+        superblock,
+        geometry,
+        bitmap,
+        bad_blocks,
+        is_claimed,
+        notes,
+    })))
 }
 
 fn judge_bitmap(area: &[u8], geometry: &Geometry, group: Uuid) -> Result<BitmapImage, String> {

@@ -27,8 +27,8 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// Why a group does not start. All but [`Self::NotEnoughMembers`], [`Self::NoMembers`] and [`Self::UnfinishedCreate`] are
-/// refusals for safety (exit code 3).
+/// Why a group does not start. All but [`Self::NotEnoughMembers`], [`Self::NoMembers`], [`Self::UnfinishedCreate`] and
+/// [`Self::OwnedByMd`] are refusals for safety (exit code 3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// No usable member was seen.
@@ -101,6 +101,18 @@ pub enum Refusal {
         /// The name it was to have.
         name: String,
     },
+    /// Members may differ in who owns them, md or us: an adopt or release was cut short, and not all members are here.
+    HalfHandedOver {
+        /// The group's name.
+        name: String,
+        /// Members that are not here, or that md has written to since.
+        missing: Vec<Lost>,
+    },
+    /// No member carries the claim: an adopt was cut short before it took anything, or a release after it gave everything.
+    OwnedByMd {
+        /// The group's name.
+        name: String,
+    },
     /// Two drives claim to be one member: one is a copy of the other.
     Twins {
         /// The member.
@@ -116,7 +128,10 @@ impl Refusal {
     pub const fn is_for_safety(&self) -> bool {
         !matches!(
             self,
-            Self::NoMembers { .. } | Self::NotEnoughMembers { .. } | Self::UnfinishedCreate { .. }
+            Self::NoMembers { .. }
+                | Self::NotEnoughMembers { .. }
+                | Self::UnfinishedCreate { .. }
+                | Self::OwnedByMd { .. }
         )
     }
 
@@ -129,6 +144,7 @@ impl Refusal {
                 | Self::DirtyAndDegraded { .. }
                 | Self::LastMirrorUnproven { .. }
                 | Self::ModifiedByOtherSoftware { .. }
+                | Self::HalfHandedOver { .. }
         )
     }
 }
@@ -216,6 +232,17 @@ impl fmt::Display for Refusal {
             }
             Self::UnfinishedCreate { name } => {
                 write!(f, "the create of group {name} was not finished; create it again")
+            }
+            Self::HalfHandedOver { name, missing } => {
+                write!(
+                    f,
+                    "an adopt or release of group {name} was cut short, and members that md may have taken are not here \
+                     as they were: "
+                )?;
+                list(f, missing)
+            }
+            Self::OwnedByMd { name } => {
+                write!(f, "group {name} is an array of md: no member carries our claim")
             }
             Self::Twins { device_uuid, .. } => {
                 write!(f, "two drives carry the same member {device_uuid}: take the copy out")

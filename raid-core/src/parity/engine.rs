@@ -8,6 +8,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::kernel::{Kernel, available};
+use super::picks::Picks;
 use super::{Column, ParityError, ParityJob, ParityOp, Verdict, ops};
 use crate::ports::ParityEngine;
 
@@ -23,7 +24,7 @@ pub struct CpuParity {
 
 #[derive(Debug)]
 enum Choice {
-    One(&'static dyn Kernel),
+    Picks(Picks),
     Cycle(AtomicUsize),
 }
 
@@ -46,6 +47,17 @@ impl fmt::Display for UnknownKernel {
 
 impl std::error::Error for UnknownKernel {}
 
+impl Clone for CpuParity {
+    /// One that chooses as this one does; a rotation goes on where this one stands.
+    fn clone(&self) -> Self {
+        let choice = match &self.choice {
+            Choice::Picks(picks) => Choice::Picks(*picks),
+            Choice::Cycle(next) => Choice::Cycle(AtomicUsize::new(next.load(Ordering::Relaxed))),
+        };
+        Self { choice }
+    }
+}
+
 impl Default for CpuParity {
     fn default() -> Self {
         Self::new()
@@ -53,11 +65,17 @@ impl Default for CpuParity {
 }
 
 impl CpuParity {
-    /// An engine with the kernel that is best on machines of this kind. See [`Self::fastest`] for a measured choice.
+    /// An engine with the kernel that is best on machines of this kind. See [`Picks::measured`] for a measured choice.
     #[must_use]
     pub fn new() -> Self {
         let kernel = available().pop().expect("the portable kernels are always there");
-        Self { choice: Choice::One(kernel) }
+        Self::with_picks(Picks::all(kernel))
+    }
+
+    /// An engine with these kernels.
+    #[must_use]
+    pub const fn with_picks(picks: Picks) -> Self {
+        Self { choice: Choice::Picks(picks) }
     }
 
     /// An engine with the kernel of this name, or with [`CYCLE`].
@@ -69,17 +87,9 @@ impl CpuParity {
             return Ok(Self { choice: Choice::Cycle(AtomicUsize::new(0)) });
         }
         match available().into_iter().find(|kernel| kernel.name() == name) {
-            Some(kernel) => Ok(Self { choice: Choice::One(kernel) }),
+            Some(kernel) => Ok(Self::with_picks(Picks::all(kernel))),
             None => Err(UnknownKernel { name: name.to_owned() }),
         }
-    }
-
-    /// An engine with the kernel that is fastest by `now_ns`, a monotonic clock in nanoseconds (core has none of its
-    /// own). Takes about a millisecond.
-    #[must_use]
-    pub fn fastest(now_ns: impl Fn() -> u64) -> Self {
-        let fastest = available().into_iter().min_by_key(|&kernel| trial_ns(kernel, &now_ns));
-        Self { choice: Choice::One(fastest.expect("the portable kernels are always there")) }
     }
 
     /// The names of the kernels this machine has, slowest first.
@@ -88,22 +98,12 @@ impl CpuParity {
         available().into_iter().map(Kernel::name).collect()
     }
 
-    /// The name of the kernel this engine uses, for the log.
+    /// What this engine computes with, for people: a kernel's name, names by operation, or [`CYCLE`].
     #[must_use]
-    pub fn kernel_name(&self) -> &'static str {
+    pub fn kernel_name(&self) -> String {
         match &self.choice {
-            Choice::One(kernel) => kernel.name(),
-            Choice::Cycle(_) => CYCLE,
-        }
-    }
-
-    fn kernel(&self) -> &'static dyn Kernel {
-        match &self.choice {
-            Choice::One(kernel) => *kernel,
-            Choice::Cycle(next) => {
-                let kernels = available();
-                kernels[next.fetch_add(1, Ordering::Relaxed) % kernels.len()]
-            }
+            Choice::Picks(picks) => picks.to_string(),
+            Choice::Cycle(_) => CYCLE.to_owned(),
         }
     }
 
@@ -113,7 +113,14 @@ impl CpuParity {
     /// [`ParityError::Invalid`] if the columns do not fit the operation; the job is untouched then.
     pub fn run_in_place(&self, job: &mut ParityJob) -> Result<Verdict, ParityError> {
         check_columns(job).map_err(ParityError::Invalid)?;
-        ops::run(self.kernel(), job).map_err(ParityError::Invalid)
+        let result = match &self.choice {
+            Choice::Picks(picks) => ops::run(picks, job),
+            Choice::Cycle(next) => {
+                let kernels = available();
+                ops::run(kernels[next.fetch_add(1, Ordering::Relaxed) % kernels.len()], job)
+            }
+        };
+        result.map_err(ParityError::Invalid)
     }
 }
 
@@ -122,20 +129,6 @@ impl ParityEngine for CpuParity {
         let verdict = self.run_in_place(&mut job);
         (job, verdict)
     }
-}
-
-/// The best time of a few encodes of 8 columns of 4 KiB, nanoseconds.
-fn trial_ns(kernel: &dyn Kernel, now_ns: &impl Fn() -> u64) -> u64 {
-    let data = [[0x5a; 4096]; 8];
-    let srcs = data.each_ref().map(|column| &column[..]);
-    let (mut p, mut q) = ([0; 4096], [0; 4096]);
-    let once = |p: &mut [u8], q: &mut [u8]| {
-        let start_ns = now_ns();
-        kernel.pq(core::hint::black_box(&srcs), p, q);
-        core::hint::black_box((p, q));
-        now_ns() - start_ns
-    };
-    (0..9).map(|_| once(&mut p, &mut q)).min().expect("nine trials")
 }
 
 /// Every column that is there must be exactly `len` bytes, and `len` at least 1.

@@ -43,6 +43,8 @@ const LOG: [u8; 256] = log_table();
 /// Products of every constant with every low nibble (first 16 bytes) and every high nibble (last 16 bytes): the two
 /// shuffle tables of a constant multiply.
 static NIBBLES: [[u8; 32]; 256] = nibble_tables();
+/// The multiplication by every constant as a matrix over GF(2), as GFNI takes it.
+static MATRICES: [u64; 256] = matrices();
 
 const fn exp_table() -> [u8; 255] {
     let mut table = [0; 255];
@@ -84,6 +86,28 @@ const fn nibble_tables() -> [[u8; 32]; 256] {
     tables
 }
 
+#[allow(clippy::as_conversions, clippy::cast_possible_truncation)]
+const fn matrices() -> [u64; 256] {
+    let mut all = [0; 256];
+    let mut constant = 0;
+    while constant < 256 {
+        let mut bit_in = 0;
+        while bit_in < 8 {
+            // Column `bit_in` of the matrix is the product of the constant and that bit.
+            let column = mul(constant as u8, 1 << bit_in);
+            let mut bit_out = 0;
+            while bit_out < 8 {
+                let is_set = (column >> bit_out & 1) as u64;
+                all[constant] |= is_set << (8 * (7 - bit_out) + bit_in);
+                bit_out += 1;
+            }
+            bit_in += 1;
+        }
+        constant += 1;
+    }
+    all
+}
+
 /// g to the power `exponent`.
 #[must_use]
 pub fn power(exponent: usize) -> u8 {
@@ -114,15 +138,22 @@ pub fn nibbles(constant: u8) -> &'static [u8; 32] {
     &NIBBLES[usize::from(constant)]
 }
 
-/// What recovers data blocks x < y from their sums: with `dp = d_x + d_y` and `dq = g^x d_x + g^y d_y`, the pair (a, b)
-/// with `d_x = a dp + b dq` (Anvin 2004, section 4).
+/// The constant as the 8x8 bit matrix of the instruction `gf2p8affineqb`: the row of output bit i is byte 7 - i, its bit j
+/// says whether input bit j counts. (The multiplication of the same extension, `gf2p8mulb`, has another polynomial.)
+#[must_use]
+pub fn matrix(constant: u8) -> u64 {
+    MATRICES[usize::from(constant)]
+}
+
+/// What recovers data block x, with y lost too, from their sums: with `dp = d_x + d_y` and `dq = g^x d_x + g^y d_y`, the
+/// pair (a, b) with `d_x = a dp + b dq` (Anvin 2004, section 4).
 ///
 /// # Panics
-/// If `x < y` does not hold or y is not a data index.
+/// If x and y are the same or not both data indices.
 #[must_use]
 pub fn two_data_constants(x: usize, y: usize) -> (u8, u8) {
-    assert!(x < y && y < DATA_COLUMNS_MAX, "data indices {x} and {y} out of order or range");
-    let distance = power(y - x);
+    assert!(x != y && x.max(y) < DATA_COLUMNS_MAX, "data indices {x} and {y} are not two of a stripe");
+    let distance = power(255 + y - x);
     let divisor = inverse(distance ^ 1);
     (mul(distance, divisor), mul(inverse(power(x)), divisor))
 }
@@ -133,6 +164,12 @@ mod tests {
 
     use super::*;
 
+    /// What `gf2p8affineqb` does to a byte, as Intel's manual has it.
+    fn affine(matrix: u64, byte: u8) -> u8 {
+        let bit = |i: usize| u32::from(matrix.to_le_bytes()[7 - i] & byte).count_ones() % 2;
+        (0..8).map(|i| u8::try_from(bit(i)).unwrap() << i).sum()
+    }
+
     #[test]
     fn arithmetic_is_that_of_an_independent_library() {
         for a in 0..=u8::MAX {
@@ -142,6 +179,7 @@ mod tests {
                 let tables = nibbles(a);
                 let shuffled = tables[usize::from(b & 15)] ^ tables[16 + usize::from(b >> 4)];
                 assert_eq!(shuffled, galois_8::mul(a, b), "nibbles of {a} * {b}");
+                assert_eq!(affine(matrix(a), b), galois_8::mul(a, b), "matrix of {a} * {b}");
                 if a != 0 && b != 0 {
                     let i = ratio_log(b, a).unwrap();
                     assert!(i < 255);
@@ -162,7 +200,7 @@ mod tests {
     #[test]
     fn two_data_constants_solve_every_pair() {
         for x in 0..DATA_COLUMNS_MAX {
-            for y in x + 1..DATA_COLUMNS_MAX {
+            for y in (0..DATA_COLUMNS_MAX).filter(|&y| y != x) {
                 let (a, b) = two_data_constants(x, y);
                 let (dx, dy) = (0xa7, 0x3c);
                 let dp = dx ^ dy;

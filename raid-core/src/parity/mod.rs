@@ -2,13 +2,14 @@
 //! is the data index inside the stripe (after H. P. Anvin, "The mathematics of RAID-6", 2004).
 //!
 //! This file holds the job that travels through the [`crate::ports::ParityEngine`] port. [`gf`] is the field, [`kernel`]
-//! the arithmetic over slices with one implementation per instruction set (`scalar`, `x86_64/*`), `ops` the operations of
-//! a job, `engine` the port.
+//! the arithmetic over slices with one implementation per instruction set (`scalar`, `x86_64/*`), `picks` the choice between
+//! them by measurement, `ops` the operations of a job, `engine` the port.
 
 mod engine;
 pub mod gf;
 pub mod kernel;
 mod ops;
+mod picks;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use crate::lease::{Lease, Seg};
 use crate::units::DataIndex;
 
 pub use engine::{CYCLE, CpuParity, UnknownKernel};
+pub use picks::Picks;
 
 /// What to compute. Columns of the job: `data[i]` is the data block with index i, then P and Q.
 #[derive(Clone, Debug)]

@@ -1,12 +1,13 @@
 //! The operations of a parity job over a kernel: encode, delta, recover, verify, locate.
 //!
 //! Invariants: each operation checks everything before it writes the first byte; only `Out` columns are written; nothing
-//! is allocated for jobs of up to [`COLUMNS_INLINE`] data columns. What needs room of its own (verify, locate, a lost
-//! block that has to be known but is not wanted) works in tiles of [`TILE`] bytes on the stack.
+//! is allocated for jobs of up to [`COLUMNS_INLINE`] data columns. What a kernel does in one pass is one call over whole
+//! columns; what takes two passes (a lost block and a lost parity, locate) goes tile by tile, so that the second pass finds the
+//! columns in the first-level cache.
 
 use smallvec::SmallVec;
 
-use super::kernel::Kernel;
+use super::kernel::{Differs, Kernel, LostTwo, Place};
 use super::{Column, ParityJob, ParityOp, Verdict, WrongColumn, gf};
 use crate::lease::Seg;
 use crate::units::{DataIndex, usize_of_u32};
@@ -15,8 +16,9 @@ use crate::units::{DataIndex, usize_of_u32};
 const COLUMNS_INLINE: usize = 32;
 /// Bytes worked on at a time where a result needs a place of its own: stays in the first-level cache with its columns.
 const TILE: usize = 4096;
-/// What a lost column counts as while the sum of the others is made.
-static ZEROES: [u8; TILE] = [0; TILE];
+/// Bytes of all columns of a job from which on they are taken to be in memory, not in a cache of this core: more than half
+/// of the second-level cache of the machines this was measured on (docs/parity.md).
+const MEMORY_BYTES_MIN: usize = 2 << 20;
 
 type List<T> = SmallVec<[T; COLUMNS_INLINE]>;
 
@@ -85,16 +87,22 @@ fn all_inputs(data: &[Column]) -> Result<List<&[u8]>, &'static str> {
 
 fn encode(kernel: &dyn Kernel, job: &mut ParityJob) -> Result<Verdict, &'static str> {
     let srcs = all_inputs(&job.data)?;
-    parities(kernel, &srcs, Side::of(&mut job.p).output(), Side::of(&mut job.q).output());
+    let place = place_of(srcs.len(), usize_of_u32(job.len));
+    parities(kernel, &srcs, Side::of(&mut job.p).output(), Side::of(&mut job.q).output(), place);
     Ok(Verdict::Computed)
 }
 
+/// Where the columns of a job are believed to be. A job just came from a client or a drive, so small ones are in a cache.
+fn place_of(columns: usize, len: usize) -> Place {
+    if (columns + 2) * len < MEMORY_BYTES_MIN { Place::Cache } else { Place::Memory }
+}
+
 /// Computes the parities that are wanted.
-fn parities(kernel: &dyn Kernel, srcs: &[&[u8]], p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
+fn parities(kernel: &dyn Kernel, srcs: &[&[u8]], p: Option<&mut [u8]>, q: Option<&mut [u8]>, place: Place) {
     match (p, q) {
-        (Some(p), Some(q)) => kernel.pq(srcs, p, q),
-        (Some(p), None) => kernel.xor(srcs, p),
-        (None, Some(q)) => kernel.q(srcs, q),
+        (Some(p), Some(q)) => kernel.pq(srcs, p, q, place),
+        (Some(p), None) => kernel.xor(srcs, p, place),
+        (None, Some(q)) => kernel.q(srcs, q, place),
         (None, None) => {}
     }
 }
@@ -163,8 +171,9 @@ fn recover(kernel: &dyn Kernel, job: &mut ParityJob) -> Result<Verdict, &'static
     let mut lost = lost.into_iter();
     match (lost.next(), lost.next()) {
         (None, _) => {
-            let srcs: List<&[u8]> = work.data.iter().flatten().copied().collect();
-            parities(kernel, &srcs, work.p.output(), work.q.output());
+            let srcs = work.known();
+            let place = place_of(srcs.len(), work.len);
+            parities(kernel, &srcs, work.p.output(), work.q.output(), place);
         }
         (Some(x), None) => recover_one(kernel, work, x),
         (Some(x), Some(y)) => recover_two(kernel, &work, x, y),
@@ -172,18 +181,11 @@ fn recover(kernel: &dyn Kernel, job: &mut ParityJob) -> Result<Verdict, &'static
     Ok(Verdict::Computed)
 }
 
-/// The data columns of one tile, with `missing` in place of a lost one; none means it is left out.
-fn tile_srcs<'t>(
-    data: &[Option<&'t [u8]>],
-    tile: &core::ops::Range<usize>,
-    missing: Option<&'t [u8]>,
-) -> List<&'t [u8]> {
-    data.iter().filter_map(|column| column.map(|bytes| &bytes[tile.clone()]).or(missing)).collect()
-}
-
-/// Room for a tile of a block that has to be known but is not wanted; made only when there is one.
-fn blank_tile() -> [u8; TILE] {
-    [0; TILE]
+impl<'a> Recovery<'a> {
+    /// The data blocks that are left.
+    fn known(&self) -> List<&'a [u8]> {
+        self.data.iter().flatten().copied().collect()
+    }
 }
 
 /// The tiles of a job of `len` bytes.
@@ -191,58 +193,66 @@ fn tiles(len: usize) -> impl Iterator<Item = core::ops::Range<usize>> {
     (0..len).step_by(TILE).map(move |start| start..(start + TILE).min(len))
 }
 
-/// One data block is lost: by P if that is known, else by Q. Another parity that is wanted follows from the block.
-fn recover_one(kernel: &dyn Kernel, work: Recovery<'_>, (x, out): Lost<'_>) {
-    let Recovery { len, data, p, q } = work;
-    let (p_in, q_in) = (p.input(), q.input());
-    let (mut p_out, mut q_out) = (p.output(), q.output());
-    let factor = gf::inverse(gf::power(x));
-    let mut out = out;
-    let mut scratch = None;
-    for tile in tiles(len) {
-        let block = match &mut out {
-            Some(out) => &mut out[tile.clone()],
-            None => &mut scratch.get_or_insert_with(blank_tile)[..tile.len()],
-        };
-        if let Some(p) = p_in {
-            let mut srcs = tile_srcs(&data, &tile, None);
-            srcs.push(&p[tile.clone()]);
-            kernel.xor(&srcs, block);
-        } else {
-            let q = q_in.expect("checked: as many parities known as data blocks lost");
-            kernel.q(&tile_srcs(&data, &tile, Some(&ZEROES[..tile.len()])), block);
-            kernel.solve_one(factor, &q[tile.clone()], block);
-        }
-        let p_tile = p_out.as_mut().map(|p| &mut p[tile.clone()]);
-        let q_tile = q_out.as_mut().map(|q| &mut q[tile.clone()]);
-        if p_tile.is_some() || q_tile.is_some() {
-            parities(kernel, &tile_srcs(&data, &tile, Some(block)), p_tile, q_tile);
-        }
+/// One tile of columns.
+fn tile_of<'t>(columns: &[&'t [u8]], tile: &core::ops::Range<usize>) -> List<&'t [u8]> {
+    columns.iter().map(|column| &column[tile.clone()]).collect()
+}
+
+/// The lost data block: by P if that is known, else by Q.
+fn solve_one(
+    kernel: &dyn Kernel,
+    known: &[&[u8]],
+    x: usize,
+    (p, q): (Option<&[u8]>, Option<&[u8]>),
+    block: &mut [u8],
+    place: Place,
+) {
+    if let Some(p) = p {
+        let mut srcs: List<&[u8]> = known.iter().copied().collect();
+        srcs.push(p);
+        kernel.xor(&srcs, block, place);
+    } else {
+        let q = q.expect("checked: as many parities known as data blocks lost");
+        kernel.recover_by_q(known, x, q, block, place);
     }
 }
 
-/// Two data blocks are lost and both parities known.
+/// One data block is lost. Another parity that is wanted follows from the block, which then need not be wanted itself.
+fn recover_one(kernel: &dyn Kernel, work: Recovery<'_>, (x, mut out): Lost<'_>) {
+    let known = work.known();
+    let (p_in, q_in) = (work.p.input(), work.q.input());
+    let (mut p_out, mut q_out) = (work.p.output(), work.q.output());
+    if p_out.is_none() && q_out.is_none() {
+        let block = out.expect("checked: something is wanted");
+        solve_one(kernel, &known, x, (p_in, q_in), block, place_of(known.len(), work.len));
+        return;
+    }
+    let mut scratch = [0; TILE];
+    for tile in tiles(work.len) {
+        let block = match &mut out {
+            Some(out) => &mut out[tile.clone()],
+            None => &mut scratch[..tile.len()],
+        };
+        let mut srcs = tile_of(&known, &tile);
+        let parity = (p_in.map(|p| &p[tile.clone()]), q_in.map(|q| &q[tile.clone()]));
+        solve_one(kernel, &srcs, x, parity, block, Place::Cache);
+        srcs.insert(x, block);
+        let (p, q) = (p_out.as_mut().map(|p| &mut p[tile.clone()]), q_out.as_mut().map(|q| &mut q[tile]));
+        parities(kernel, &srcs, p, q, Place::Cache);
+    }
+}
+
+/// Two data blocks are lost and both parities known. At least one of the two is wanted.
 fn recover_two(kernel: &dyn Kernel, work: &Recovery<'_>, (x, out_x): Lost<'_>, (y, out_y): Lost<'_>) {
     let p = work.p.input().expect("checked: as many parities known as data blocks lost");
     let q = work.q.input().expect("checked: as many parities known as data blocks lost");
-    let constants = gf::two_data_constants(x, y);
-    let (mut out_x, mut out_y) = (out_x, out_y);
-    let mut scratch = None;
-    for tile in tiles(work.len) {
-        let mut unwanted = None;
-        if out_x.is_none() || out_y.is_none() {
-            unwanted = Some(&mut scratch.get_or_insert_with(blank_tile)[..tile.len()]);
-        }
-        // At most one of the two is unwanted: a job that wants neither was answered before.
-        let block_x = out_x.as_mut().map(|out| &mut out[tile.clone()]).or_else(|| unwanted.take());
-        let block_y = out_y.as_mut().map(|out| &mut out[tile.clone()]).or_else(|| unwanted.take());
-        let (Some(block_x), Some(block_y)) = (block_x, block_y) else {
-            unreachable!("a recovery of two data blocks that wants neither");
-        };
-        let srcs = tile_srcs(&work.data, &tile, Some(&ZEROES[..tile.len()]));
-        kernel.pq(&srcs, block_x, block_y);
-        kernel.solve_two(constants, &p[tile.clone()], &q[tile], block_x, block_y);
-    }
+    let lost = match (out_x, out_y) {
+        (Some(dx), dy) => LostTwo { x, dx, y, dy },
+        (None, Some(dy)) => LostTwo { x: y, dx: dy, y: x, dy: None },
+        (None, None) => unreachable!("a recovery of two data blocks that wants neither"),
+    };
+    let known = work.known();
+    kernel.recover_two(&known, lost, p, q, place_of(known.len(), work.len));
 }
 
 /// The inputs of a verification.
@@ -261,12 +271,6 @@ impl<'a> Stored<'a> {
         };
         Ok(Self { data: all_inputs(&job.data)?, p: parity(&job.p)?, q: parity(&job.q)? })
     }
-
-    /// Computes P and Q of a tile, as far as they are there to compare with.
-    fn compute(&self, kernel: &dyn Kernel, tile: &core::ops::Range<usize>, p: &mut [u8], q: &mut [u8]) {
-        let srcs: List<&[u8]> = self.data.iter().map(|bytes| &bytes[tile.clone()]).collect();
-        parities(kernel, &srcs, self.p.map(|_| p), self.q.map(|_| q));
-    }
 }
 
 fn verify(kernel: &dyn Kernel, job: &ParityJob) -> Result<Verdict, &'static str> {
@@ -274,18 +278,10 @@ fn verify(kernel: &dyn Kernel, job: &ParityJob) -> Result<Verdict, &'static str>
     if stored.p.is_none() && stored.q.is_none() {
         return Err("a verification without parity");
     }
-    let (mut p_tile, mut q_tile) = ([0; TILE], [0; TILE]);
-    let (mut p_differs, mut q_differs) = (false, false);
-    for tile in tiles(usize_of_u32(job.len)) {
-        let (p, q) = (&mut p_tile[..tile.len()], &mut q_tile[..tile.len()]);
-        stored.compute(kernel, &tile, p, q);
-        p_differs |= stored.p.is_some_and(|stored| stored[tile.clone()] != *p);
-        q_differs |= stored.q.is_some_and(|stored| stored[tile] != *q);
-    }
-    if p_differs || q_differs {
-        return Ok(Verdict::Mismatch { p: p_differs, q: q_differs });
-    }
-    Ok(Verdict::Clean)
+    Ok(match kernel.verify(&stored.data, stored.p, stored.q) {
+        Differs { p: false, q: false } => Verdict::Clean,
+        Differs { p, q } => Verdict::Mismatch { p, q },
+    })
 }
 
 /// SAFETY S8: a column is named only if it alone explains every differing byte of the whole block. With syndromes
@@ -301,12 +297,13 @@ fn locate(kernel: &dyn Kernel, job: &ParityJob) -> Result<Verdict, &'static str>
     let (mut p_tile, mut q_tile) = ([0; TILE], [0; TILE]);
     let mut found = None;
     for tile in tiles(usize_of_u32(job.len)) {
-        let (p, q) = (&mut p_tile[..tile.len()], &mut q_tile[..tile.len()]);
-        stored.compute(kernel, &tile, p, q);
+        let srcs = tile_of(&stored.data, &tile);
         let (tile_p, tile_q) = (&stored_p[tile.clone()], &stored_q[tile]);
-        if tile_p == p && tile_q == q {
+        if kernel.verify(&srcs, Some(tile_p), Some(tile_q)) == Differs::default() {
             continue;
         }
+        let (p, q) = (&mut p_tile[..tile_p.len()], &mut q_tile[..tile_p.len()]);
+        kernel.pq(&srcs, p, q, Place::Cache);
         for at in 0..p.len() {
             let (sp, sq) = (p[at] ^ tile_p[at], q[at] ^ tile_q[at]);
             if sp == 0 && sq == 0 {

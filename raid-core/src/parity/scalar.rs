@@ -4,7 +4,7 @@
 //! The functions over a byte range are also the tails of the vector kernels.
 
 use super::gf;
-use super::kernel::{Kernel, common_len};
+use super::kernel::{Differs, Kernel, LostTwo, Place, common_len, recovery_len, runs};
 
 /// One byte at a time, written as the definition reads.
 #[derive(Debug)]
@@ -16,9 +16,18 @@ pub(super) struct Wide;
 
 /// P of the bytes from `from` on.
 pub(super) fn xor_from(srcs: &[&[u8]], dst: &mut [u8], from: usize) {
-    for at in from..dst.len() {
-        dst[at] = srcs.iter().fold(0, |sum, src| sum ^ src[at]);
+    for (at, byte) in dst.iter_mut().enumerate().skip(from) {
+        *byte = p_at(srcs, at);
     }
+}
+
+fn p_at(srcs: &[&[u8]], at: usize) -> u8 {
+    srcs.iter().fold(0, |sum, src| sum ^ src[at])
+}
+
+fn q_at(srcs: &[&[u8]], at: usize) -> u8 {
+    // Horner: ((d_2 g) + d_1) g + d_0.
+    srcs.iter().rev().fold(0, |sum, src| gf::double(sum) ^ src[at])
 }
 
 /// P and Q of the bytes from `from` on.
@@ -29,9 +38,15 @@ pub(super) fn pq_from(srcs: &[&[u8]], p: &mut [u8], q: &mut [u8], from: usize) {
 
 /// Q of the bytes from `from` on.
 pub(super) fn q_from(srcs: &[&[u8]], q: &mut [u8], from: usize) {
-    for at in from..q.len() {
-        // Horner: ((d_2 g) + d_1) g + d_0.
-        q[at] = srcs.iter().rev().fold(0, |sum, src| gf::double(sum) ^ src[at]);
+    for (at, byte) in q.iter_mut().enumerate().skip(from) {
+        *byte = q_at(srcs, at);
+    }
+}
+
+/// The copies of the bytes from `from` on.
+pub(super) fn copy_from(srcs: &[&[u8]], copies: &mut [&mut [u8]], from: usize) {
+    for (src, copy) in srcs.iter().zip(copies) {
+        copy[from..].copy_from_slice(&src[from..]);
     }
 }
 
@@ -49,21 +64,57 @@ pub(super) fn delta_q_from(factor: u8, old: &[u8], new: &[u8], q: &mut [u8], fro
     }
 }
 
-/// [`Kernel::solve_one`] from `from` on.
-pub(super) fn solve_one_from(factor: u8, with: &[u8], dst: &mut [u8], from: usize) {
+/// Q of a stripe with lost blocks, as far as the known ones make it up. `runs` are those between the lost ones.
+fn q_of_runs_at(runs: &[&[&[u8]]], at: usize) -> u8 {
+    let mut sum = 0;
+    for (i, run) in runs.iter().enumerate().rev() {
+        sum = run.iter().rev().fold(sum, |sum, src| gf::double(sum) ^ src[at]);
+        if i > 0 {
+            // The lost block below this run.
+            sum = gf::double(sum);
+        }
+    }
+    sum
+}
+
+/// [`Kernel::recover_by_q`] from `from` on.
+pub(super) fn by_q_from(known: &[&[u8]], x: usize, q: &[u8], dst: &mut [u8], from: usize) {
+    let runs = runs(known, &[x]);
+    let factor = gf::inverse(gf::power(x));
     for at in from..dst.len() {
-        dst[at] = gf::mul(factor, dst[at] ^ with[at]);
+        dst[at] = gf::mul(factor, q[at] ^ q_of_runs_at(&runs, at));
     }
 }
 
-/// [`Kernel::solve_two`] from `from` on.
-pub(super) fn solve_two_from((a, b): (u8, u8), p: &[u8], q: &[u8], x: &mut [u8], y: &mut [u8], from: usize) {
-    for at in from..x.len() {
-        let dp = p[at] ^ x[at];
-        let dq = q[at] ^ y[at];
-        x[at] = gf::mul(a, dp) ^ gf::mul(b, dq);
-        y[at] = dp ^ x[at];
+/// [`Kernel::recover_two`] from `from` on.
+pub(super) fn two_from(known: &[&[u8]], lost: LostTwo<'_>, p: &[u8], q: &[u8], from: usize) {
+    let runs = runs(known, &[lost.x, lost.y]);
+    let (a, b) = gf::two_data_constants(lost.x, lost.y);
+    let mut dy = lost.dy;
+    for at in from..p.len() {
+        let dp = p[at] ^ p_at(known, at);
+        let dq = q[at] ^ q_of_runs_at(&runs, at);
+        lost.dx[at] = gf::mul(a, dp) ^ gf::mul(b, dq);
+        if let Some(dy) = &mut dy {
+            dy[at] = dp ^ lost.dx[at];
+        }
     }
+}
+
+/// [`Kernel::verify`] from `from` on.
+pub(super) fn verify_from(srcs: &[&[u8]], p: Option<&[u8]>, q: Option<&[u8]>, from: usize) -> Differs {
+    Differs {
+        p: p.is_some_and(|p| (from..p.len()).any(|at| p[at] != p_at(srcs, at))),
+        q: q.is_some_and(|q| (from..q.len()).any(|at| q[at] != q_at(srcs, at))),
+    }
+}
+
+/// Checks the lengths of a fused copy and gives the common one.
+pub(super) fn copy_len(srcs: &[&[u8]], copies: &[&mut [u8]], p: &[u8], q: &[u8]) -> usize {
+    let len = common_len(srcs, &[p.len(), q.len()]);
+    let fits = srcs.len() == copies.len() && copies.iter().all(|copy| copy.len() == len);
+    assert!(fits, "copies that are not as many or as long as their sources");
+    len
 }
 
 /// Checks the lengths of a delta and gives the common one.
@@ -72,24 +123,43 @@ pub(super) fn delta_len(old: &[u8], new: &[u8], p: Option<&[u8]>, q: Option<&[u8
     common_len(&[old], &[new.len(), p.map_or(len, <[u8]>::len), q.map_or(len, <[u8]>::len)])
 }
 
+/// Checks the lengths of a recovery of two and gives the common one.
+pub(super) fn two_len(known: &[&[u8]], lost: &LostTwo<'_>, p: &[u8], q: &[u8]) -> usize {
+    let len = p.len();
+    let dy = lost.dy.as_ref().map_or(len, |dy| dy.len());
+    recovery_len(known, &[lost.x, lost.y], &[len, q.len(), lost.dx.len(), dy])
+}
+
+/// Checks the lengths of a verification and gives the common one.
+pub(super) fn verify_len(srcs: &[&[u8]], p: Option<&[u8]>, q: Option<&[u8]>) -> usize {
+    let len = srcs.first().map_or(0, |src| src.len());
+    common_len(srcs, &[p.map_or(len, <[u8]>::len), q.map_or(len, <[u8]>::len)])
+}
+
 impl Kernel for ByteLoop {
     fn name(&self) -> &'static str {
         "byte"
     }
 
-    fn xor(&self, srcs: &[&[u8]], dst: &mut [u8]) {
+    fn xor(&self, srcs: &[&[u8]], dst: &mut [u8], _: Place) {
         common_len(srcs, &[dst.len()]);
         xor_from(srcs, dst, 0);
     }
 
-    fn pq(&self, srcs: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+    fn pq(&self, srcs: &[&[u8]], p: &mut [u8], q: &mut [u8], _: Place) {
         common_len(srcs, &[p.len(), q.len()]);
         pq_from(srcs, p, q, 0);
     }
 
-    fn q(&self, srcs: &[&[u8]], q: &mut [u8]) {
+    fn q(&self, srcs: &[&[u8]], q: &mut [u8], _: Place) {
         common_len(srcs, &[q.len()]);
         q_from(srcs, q, 0);
+    }
+
+    fn copy_pq(&self, srcs: &[&[u8]], copies: &mut [&mut [u8]], p: &mut [u8], q: &mut [u8], _: Place) {
+        copy_len(srcs, copies, p, q);
+        copy_from(srcs, copies, 0);
+        pq_from(srcs, p, q, 0);
     }
 
     fn delta(&self, factor: u8, old: &[u8], new: &[u8], p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
@@ -102,14 +172,19 @@ impl Kernel for ByteLoop {
         }
     }
 
-    fn solve_one(&self, factor: u8, with: &[u8], dst: &mut [u8]) {
-        common_len(&[with], &[dst.len()]);
-        solve_one_from(factor, with, dst, 0);
+    fn recover_by_q(&self, known: &[&[u8]], x: usize, q: &[u8], dst: &mut [u8], _: Place) {
+        recovery_len(known, &[x], &[q.len(), dst.len()]);
+        by_q_from(known, x, q, dst, 0);
     }
 
-    fn solve_two(&self, constants: (u8, u8), p: &[u8], q: &[u8], x: &mut [u8], y: &mut [u8]) {
-        common_len(&[p, q], &[x.len(), y.len()]);
-        solve_two_from(constants, p, q, x, y, 0);
+    fn recover_two(&self, known: &[&[u8]], lost: LostTwo<'_>, p: &[u8], q: &[u8], _: Place) {
+        two_len(known, &lost, p, q);
+        two_from(known, lost, p, q, 0);
+    }
+
+    fn verify(&self, srcs: &[&[u8]], p: Option<&[u8]>, q: Option<&[u8]>) -> Differs {
+        verify_len(srcs, p, q);
+        verify_from(srcs, p, q, 0)
     }
 }
 
@@ -147,6 +222,33 @@ fn mul_word(factor: u8, word: u64) -> u64 {
     sum
 }
 
+fn p_word(srcs: &[&[u8]], at: usize) -> u64 {
+    srcs.iter().fold(0, |sum, src| sum ^ word(src, at))
+}
+
+fn q_word(srcs: &[&[u8]], at: usize) -> u64 {
+    srcs.iter().rev().fold(0, |sum, src| double_word(sum) ^ word(src, at))
+}
+
+/// P and Q in one pass.
+fn pq_word(srcs: &[&[u8]], at: usize) -> (u64, u64) {
+    srcs.iter().rev().fold((0, 0), |(sum, weighted), src| {
+        let data = word(src, at);
+        (sum ^ data, double_word(weighted) ^ data)
+    })
+}
+
+fn q_of_runs_word(runs: &[&[&[u8]]], at: usize) -> u64 {
+    let mut sum = 0;
+    for (i, run) in runs.iter().enumerate().rev() {
+        sum = run.iter().rev().fold(sum, |sum, src| double_word(sum) ^ word(src, at));
+        if i > 0 {
+            sum = double_word(sum);
+        }
+    }
+    sum
+}
+
 /// Offsets of the whole words of `len` bytes, and where the tail starts.
 fn words(len: usize) -> (impl Iterator<Item = usize>, usize) {
     let tail = len / WORD * WORD;
@@ -158,35 +260,36 @@ impl Kernel for Wide {
         "scalar"
     }
 
-    fn xor(&self, srcs: &[&[u8]], dst: &mut [u8]) {
+    fn xor(&self, srcs: &[&[u8]], dst: &mut [u8], _: Place) {
         let (offsets, tail) = words(common_len(srcs, &[dst.len()]));
         for at in offsets {
-            put(dst, at, srcs.iter().fold(0, |sum, src| sum ^ word(src, at)));
+            put(dst, at, p_word(srcs, at));
         }
         xor_from(srcs, dst, tail);
     }
 
-    fn pq(&self, srcs: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
+    fn pq(&self, srcs: &[&[u8]], p: &mut [u8], q: &mut [u8], _: Place) {
         let (offsets, tail) = words(common_len(srcs, &[p.len(), q.len()]));
         for at in offsets {
-            let (mut sum, mut weighted) = (0, 0);
-            for src in srcs.iter().rev() {
-                let data = word(src, at);
-                sum ^= data;
-                weighted = double_word(weighted) ^ data;
-            }
+            let (sum, weighted) = pq_word(srcs, at);
             put(p, at, sum);
             put(q, at, weighted);
         }
         pq_from(srcs, p, q, tail);
     }
 
-    fn q(&self, srcs: &[&[u8]], q: &mut [u8]) {
+    fn q(&self, srcs: &[&[u8]], q: &mut [u8], _: Place) {
         let (offsets, tail) = words(common_len(srcs, &[q.len()]));
         for at in offsets {
-            put(q, at, srcs.iter().rev().fold(0, |sum, src| double_word(sum) ^ word(src, at)));
+            put(q, at, q_word(srcs, at));
         }
         q_from(srcs, q, tail);
+    }
+
+    fn copy_pq(&self, srcs: &[&[u8]], copies: &mut [&mut [u8]], p: &mut [u8], q: &mut [u8], place: Place) {
+        copy_len(srcs, copies, p, q);
+        copy_from(srcs, copies, 0);
+        self.pq(srcs, p, q, place);
     }
 
     fn delta(&self, factor: u8, old: &[u8], new: &[u8], p: Option<&mut [u8]>, q: Option<&mut [u8]>) {
@@ -207,23 +310,41 @@ impl Kernel for Wide {
         }
     }
 
-    fn solve_one(&self, factor: u8, with: &[u8], dst: &mut [u8]) {
-        let (offsets, tail) = words(common_len(&[with], &[dst.len()]));
+    fn recover_by_q(&self, known: &[&[u8]], x: usize, q: &[u8], dst: &mut [u8], _: Place) {
+        let (offsets, tail) = words(recovery_len(known, &[x], &[q.len(), dst.len()]));
+        let runs = runs(known, &[x]);
+        let factor = gf::inverse(gf::power(x));
         for at in offsets {
-            put(dst, at, mul_word(factor, word(dst, at) ^ word(with, at)));
+            put(dst, at, mul_word(factor, word(q, at) ^ q_of_runs_word(&runs, at)));
         }
-        solve_one_from(factor, with, dst, tail);
+        by_q_from(known, x, q, dst, tail);
     }
 
-    fn solve_two(&self, constants: (u8, u8), p: &[u8], q: &[u8], x: &mut [u8], y: &mut [u8]) {
-        let (offsets, tail) = words(common_len(&[p, q], &[x.len(), y.len()]));
+    fn recover_two(&self, known: &[&[u8]], mut lost: LostTwo<'_>, p: &[u8], q: &[u8], _: Place) {
+        let (offsets, tail) = words(two_len(known, &lost, p, q));
+        let runs = runs(known, &[lost.x, lost.y]);
+        let (a, b) = gf::two_data_constants(lost.x, lost.y);
         for at in offsets {
-            let dp = word(p, at) ^ word(x, at);
-            let dq = word(q, at) ^ word(y, at);
-            let dx = mul_word(constants.0, dp) ^ mul_word(constants.1, dq);
-            put(x, at, dx);
-            put(y, at, dp ^ dx);
+            let dp = word(p, at) ^ p_word(known, at);
+            let dq = word(q, at) ^ q_of_runs_word(&runs, at);
+            let dx = mul_word(a, dp) ^ mul_word(b, dq);
+            put(lost.dx, at, dx);
+            if let Some(dy) = &mut lost.dy {
+                put(dy, at, dp ^ dx);
+            }
         }
-        solve_two_from(constants, p, q, x, y, tail);
+        two_from(known, lost, p, q, tail);
+    }
+
+    fn verify(&self, srcs: &[&[u8]], p: Option<&[u8]>, q: Option<&[u8]>) -> Differs {
+        let (offsets, tail) = words(verify_len(srcs, p, q));
+        let (mut p_bits, mut q_bits) = (0, 0);
+        for at in offsets {
+            let (sum, weighted) = pq_word(srcs, at);
+            p_bits |= p.map_or(0, |p| word(p, at) ^ sum);
+            q_bits |= q.map_or(0, |q| word(q, at) ^ weighted);
+        }
+        let rest = verify_from(srcs, p, q, tail);
+        Differs { p: p_bits != 0 || rest.p, q: q_bits != 0 || rest.q }
     }
 }

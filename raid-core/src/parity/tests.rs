@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use reed_solomon_erasure::galois_8;
 
 use super::gf;
-use super::kernel::{Kernel, available};
+use super::kernel::{Differs, Kernel, LostTwo, NAMES, Place, available};
+use super::{CpuParity, Picks};
 
 /// Columns from a seed: xorshift, so that a failing case is small to print.
 fn bytes(seed: u64, len: usize) -> Vec<u8> {
@@ -64,19 +65,53 @@ impl Guarded {
     }
 }
 
+const PLACES: [Place; 2] = [Place::Cache, Place::Memory];
+
 fn check_pq(kernel: &dyn Kernel, srcs: &[&[u8]], shift: usize) {
     let (want_p, want_q) = by_definition(srcs);
     let blank = vec![0xcc; want_p.len()];
     let what = format!("{} k {} len {} shift {shift}", kernel.name(), srcs.len(), blank.len());
-    let (mut p, mut q) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 1));
-    kernel.pq(srcs, p.get(), q.get());
-    p.expect(&want_p, &what);
-    q.expect(&want_q, &what);
-    let (mut p, mut q) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 1));
-    kernel.xor(srcs, p.get());
-    kernel.q(srcs, q.get());
-    p.expect(&want_p, &what);
-    q.expect(&want_q, &what);
+    for place in PLACES {
+        let (mut p, mut q) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 1));
+        kernel.pq(srcs, p.get(), q.get(), place);
+        p.expect(&want_p, &what);
+        q.expect(&want_q, &what);
+        let (mut p, mut q) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 1));
+        kernel.xor(srcs, p.get(), place);
+        kernel.q(srcs, q.get(), place);
+        p.expect(&want_p, &what);
+        q.expect(&want_q, &what);
+        let mut copies: Vec<Guarded> = srcs.iter().map(|_| Guarded::new(&blank, shift + 2)).collect();
+        let (mut p, mut q) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 1));
+        let mut places: Vec<&mut [u8]> = copies.iter_mut().map(Guarded::get).collect();
+        kernel.copy_pq(srcs, &mut places, p.get(), q.get(), place);
+        p.expect(&want_p, &what);
+        q.expect(&want_q, &what);
+        for (copy, src) in copies.iter().zip(srcs) {
+            copy.expect(src, &what);
+        }
+    }
+    check_verify(kernel, srcs, (&want_p, &want_q), &what);
+}
+
+fn check_verify(kernel: &dyn Kernel, srcs: &[&[u8]], (p, q): (&[u8], &[u8]), what: &str) {
+    let right = Differs::default();
+    for (p, q) in [(Some(p), Some(q)), (Some(p), None), (None, Some(q)), (None, None)] {
+        assert_eq!(kernel.verify(srcs, p, q), right, "{what}");
+    }
+    // One wrong bit, at the first byte, in the middle, and at the last one.
+    for at in [0, p.len() / 2, p.len() - 1] {
+        let (mut bad_p, mut bad_q) = (p.to_vec(), q.to_vec());
+        bad_p[at] ^= 0x10;
+        bad_q[at] ^= 0x80;
+        let (bad_p, bad_q) = (Some(&bad_p[..]), Some(&bad_q[..]));
+        let (p, q) = (Some(p), Some(q));
+        assert_eq!(kernel.verify(srcs, bad_p, q), Differs { p: true, q: false }, "{what} at {at}");
+        assert_eq!(kernel.verify(srcs, p, bad_q), Differs { p: false, q: true }, "{what} at {at}");
+        assert_eq!(kernel.verify(srcs, bad_p, bad_q), Differs { p: true, q: true }, "{what} at {at}");
+        assert_eq!(kernel.verify(srcs, bad_p, None), Differs { p: true, q: false }, "{what} at {at}");
+        assert_eq!(kernel.verify(srcs, None, bad_q), Differs { p: false, q: true }, "{what} at {at}");
+    }
 }
 
 fn check_delta(kernel: &dyn Kernel, srcs: &[&[u8]], index: usize, new: &[u8], shift: usize) {
@@ -94,23 +129,31 @@ fn check_delta(kernel: &dyn Kernel, srcs: &[&[u8]], index: usize, new: &[u8], sh
     }
 }
 
+/// The blocks without those of these indices.
+fn without<'a>(srcs: &[&'a [u8]], lost: &[usize]) -> Vec<&'a [u8]> {
+    srcs.iter().enumerate().filter(|(i, _)| !lost.contains(i)).map(|(_, src)| *src).collect()
+}
+
+/// Block x from Q; if y is another, blocks x and y from P and Q, and x alone from both.
 fn check_solve(kernel: &dyn Kernel, srcs: &[&[u8]], (x, y): (usize, usize), shift: usize) {
     let (p, q) = by_definition(srcs);
-    let zero = vec![0; p.len()];
+    let blank = vec![0xcc; p.len()];
     let what = format!("{} solve {x} {y} of {}, len {}", kernel.name(), srcs.len(), p.len());
-    let mut left = srcs.to_vec();
-    left[x] = &zero;
-    let (_, left_q) = by_definition(&left);
-    let mut block = Guarded::new(&left_q, shift);
-    kernel.solve_one(gf::inverse(gf::power(x)), &q, block.get());
-    block.expect(srcs[x], &what);
-    if x < y {
-        left[y] = &zero;
-        let (left_p, left_q) = by_definition(&left);
-        let (mut dx, mut dy) = (Guarded::new(&left_p, shift), Guarded::new(&left_q, shift + 5));
-        kernel.solve_two(gf::two_data_constants(x, y), &p, &q, dx.get(), dy.get());
+    for place in PLACES {
+        let mut block = Guarded::new(&blank, shift);
+        kernel.recover_by_q(&without(srcs, &[x]), x, &q, block.get(), place);
+        block.expect(srcs[x], &what);
+        if x == y {
+            continue;
+        }
+        let known = without(srcs, &[x, y]);
+        let (mut dx, mut dy) = (Guarded::new(&blank, shift), Guarded::new(&blank, shift + 5));
+        kernel.recover_two(&known, LostTwo { x, dx: dx.get(), y, dy: Some(dy.get()) }, &p, &q, place);
         dx.expect(srcs[x], &what);
         dy.expect(srcs[y], &what);
+        let mut dx = Guarded::new(&blank, shift);
+        kernel.recover_two(&known, LostTwo { x, dx: dx.get(), y, dy: None }, &p, &q, place);
+        dx.expect(srcs[x], &what);
     }
 }
 
@@ -165,7 +208,7 @@ fn the_known_answer_of_md() {
     let srcs: [&[u8]; 4] = [&[1], &[2], &[3], &[4]];
     for kernel in available() {
         let (mut p, mut q) = ([0], [0]);
-        kernel.pq(&srcs, &mut p, &mut q);
+        kernel.pq(&srcs, &mut p, &mut q, Place::Cache);
         assert_eq!((p, q), ([0x04], [0x29]), "{}", kernel.name());
     }
 }
@@ -176,19 +219,85 @@ fn panics(f: impl FnOnce()) -> bool {
 
 #[test]
 fn columns_of_different_lengths_are_refused() {
+    const PLACE: Place = Place::Cache;
     for kernel in available() {
         let unequal = || {
             let (mut p, mut q) = ([0; 64], [0; 64]);
-            kernel.pq(&[&[1; 64], &[1; 63]], &mut p, &mut q);
+            kernel.pq(&[&[1; 64], &[1; 63]], &mut p, &mut q, PLACE);
         };
-        assert!(panics(unequal), "{}", kernel.name());
-        let short_output = || kernel.xor(&[&[1; 64]], &mut [0; 65]);
-        assert!(panics(short_output), "{}", kernel.name());
-        let short_delta = || kernel.delta(3, &[1; 64], &[2; 64], Some(&mut [0; 64]), Some(&mut [0; 96]));
-        assert!(panics(short_delta), "{}", kernel.name());
-        let short_solve = || kernel.solve_two((1, 2), &[1; 64], &[2; 64], &mut [0; 64], &mut [0; 32]);
-        assert!(panics(short_solve), "{}", kernel.name());
+        let refused: [(&str, &dyn Fn()); 12] = [
+            ("pq", &unequal),
+            ("xor", &|| kernel.xor(&[&[1; 64]], &mut [0; 65], PLACE)),
+            ("q", &|| kernel.q(&[&[1; 64]], &mut [0; 63], PLACE)),
+            ("no data", &|| kernel.xor(&[], &mut [0; 64], PLACE)),
+            ("too wide", &|| kernel.xor(&[&[1; 64][..]; 254], &mut [0; 64], PLACE)),
+            ("delta", &|| kernel.delta(3, &[1; 64], &[2; 64], Some(&mut [0; 64]), Some(&mut [0; 96]))),
+            ("copy", &|| {
+                let (mut copy, mut p, mut q) = ([0; 32], [0; 64], [0; 64]);
+                kernel.copy_pq(&[&[1; 64]], &mut [&mut copy], &mut p, &mut q, PLACE);
+            }),
+            ("fewer copies", &|| kernel.copy_pq(&[&[1; 64]], &mut [], &mut [0; 64], &mut [0; 64], PLACE)),
+            ("by q", &|| kernel.recover_by_q(&[&[1; 64]], 0, &[0; 64], &mut [0; 32], PLACE)),
+            ("by q, index", &|| kernel.recover_by_q(&[&[1; 64]], 2, &[0; 64], &mut [0; 64], PLACE)),
+            ("two", &|| {
+                let (mut dx, mut dy) = ([0; 64], [0; 32]);
+                let lost = LostTwo { x: 0, dx: &mut dx, y: 1, dy: Some(&mut dy) };
+                kernel.recover_two(&[], lost, &[1; 64], &[2; 64], PLACE);
+            }),
+            ("verify", &|| {
+                kernel.verify(&[&[1; 64]], Some(&[1; 64]), Some(&[1; 63]));
+            }),
+        ];
+        for (what, call) in refused {
+            assert!(panics(call), "{} {what}", kernel.name());
+        }
+        let same_twice = || {
+            let lost = LostTwo { x: 1, dx: &mut [0; 8], y: 1, dy: None };
+            kernel.recover_two(&[], lost, &[1; 8], &[2; 8], PLACE);
+        };
+        assert!(panics(same_twice), "{} the same block twice", kernel.name());
     }
+}
+
+#[test]
+fn kernels_this_processor_has_not_are_said() {
+    let have: Vec<&str> = available().into_iter().map(Kernel::name).collect();
+    assert_eq!(
+        have,
+        NAMES.into_iter().filter(|name| have.contains(name)).collect::<Vec<_>>(),
+        "all are listed"
+    );
+    for name in NAMES.into_iter().filter(|name| !have.contains(name)) {
+        println!("SKIPPED: kernel {name} is not tested, this processor cannot run it");
+    }
+}
+
+#[test]
+fn the_fastest_of_each_operation_is_picked() {
+    use core::cell::Cell;
+    // A clock that counts trials: two readings each, every kernel but the byte loop in turn, seven times an operation.
+    let names: Vec<&str> = available().into_iter().skip(1).map(Kernel::name).collect();
+    let (readings, now_ns) = (Cell::new(0), Cell::new(0));
+    let picks = Picks::measured(|| {
+        let (trial, is_end) = (readings.get() / 2, readings.get() % 2 == 1);
+        readings.set(readings.get() + 1);
+        let (operation, candidate) = (trial / (7 * names.len()), trial % names.len());
+        // Operation i is done fastest by kernel i, and the first trials of all are disturbed.
+        let took_ns = if candidate == operation % names.len() { 1000 } else { 1040 };
+        let noise_ns = if trial / names.len() % 7 < 3 { 5000 } else { 0 };
+        now_ns.set(now_ns.get() + if is_end { took_ns + noise_ns } else { 1 });
+        now_ns.get()
+    });
+    for (i, (operation, name)) in picks.names().enumerate() {
+        assert_eq!(name, names[i % names.len()], "{operation:?}");
+        assert_eq!(picks.kernel(operation).name(), name);
+    }
+    let said = CpuParity::with_picks(picks).kernel_name();
+    if names.len() > 1 {
+        assert!(said.contains(&format!("xor {}, pq {},", names[0], names[1])), "{said}");
+    }
+    let widest = *names.last().unwrap();
+    assert_eq!(Picks::measured(|| 7).to_string(), widest, "the widest of equals, said once");
 }
 
 fn width() -> impl Strategy<Value = usize> {

@@ -139,6 +139,12 @@ codes! {
     ConfirmMismatch = "confirm.mismatch" => Refused,
     /// No problem, event or error has this code.
     CodeUnknown = "code.unknown" => NotFound,
+    /// A program that cannot take the daemon's place.
+    UpgradeProgram = "upgrade.program.invalid" => Usage,
+    /// A program that is older than the daemon.
+    UpgradeOlder = "upgrade.program.older" => Refused,
+    /// The new program was not started, or does not serve.
+    UpgradeFailed = "upgrade.failed" => Failed,
     /// A hook failed on a test of the alerts.
     AlertFailed = "alert.failed" => Failed,
 
@@ -174,6 +180,38 @@ codes! {
     GroupStale = "group.stale" => Refused,
     /// Two histories of the group exist; the operator chooses (SAFETY M1).
     GroupDiverged = "group.diverged" => Refused,
+    /// The drive has no md superblock of version 1.2, or one that is damaged or contradicts the others.
+    AdoptMetadata = "group.adopt.metadata" => Refused,
+    /// The array's level, layout, chunk or size is not one we serve.
+    AdoptLayout = "group.adopt.layout" => Refused,
+    /// The array is being reshaped.
+    AdoptReshape = "group.adopt.reshape" => Refused,
+    /// The array has a journal device or a partial parity log.
+    AdoptJournal = "group.adopt.journal" => Refused,
+    /// The array's bitmap is of a kind we do not read, or out of date.
+    AdoptBitmap = "group.adopt.bitmap" => Refused,
+    /// The array uses a feature we do not know.
+    AdoptFeature = "group.adopt.feature" => Refused,
+    /// The array was not stopped cleanly, or has to be resynced.
+    AdoptDirty = "group.adopt.dirty" => Refused,
+    /// A member of the array is being rebuilt or replaced.
+    AdoptRebuilding = "group.adopt.rebuilding" => Refused,
+    /// The drives are of several arrays, or one is a copy of another.
+    AdoptMixed = "group.adopt.mixed" => Refused,
+    /// The drive is a spare of the array, or was dropped from it.
+    AdoptNotInUse = "group.adopt.not.in.use" => Refused,
+    /// The array counts on members that were not named.
+    AdoptIncomplete = "group.adopt.incomplete" => Refused,
+    /// There is no room for our metadata beside md's.
+    AdoptNoRoom = "group.adopt.no.room" => Refused,
+    /// Sizes of the array are not whole blocks.
+    AdoptBlockSize = "group.adopt.block.size" => Refused,
+    /// An adopt or release was cut short, and not all members are here.
+    GroupHalfHandedOver = "group.half.handed.over" => Refused,
+    /// The group is not in sync, so md cannot have it yet.
+    ReleaseUnsynced = "group.release.unsynced" => Refused,
+    /// A member is being rebuilt or replaced, so md cannot have the group yet.
+    ReleaseRebuilding = "group.release.rebuilding" => Refused,
     /// The group is of a kind we do not start (layout, feature, version).
     GroupUnsupported = "group.unsupported" => Refused,
     /// Dropping this member would take the group offline.
@@ -253,10 +291,19 @@ codes! {
     /// The serial or uuid given is not the drive's.
     DriveIdentityMismatch = "drive.identity.mismatch" => Refused,
 
+    /// There is no layout file at this path.
+    LayoutNotFound = "layout.not.found" => NotFound,
+    /// The file is no layout: no TOML, an unknown key, a value that is none.
+    LayoutInvalid = "layout.invalid" => Usage,
+    /// The node contradicts the layout, and what is there is never taken away.
+    LayoutRefused = "layout.refused" => Refused,
+
     /// There is no record of benchmarks at this path.
     BenchRecordNotFound = "bench.record.not.found" => NotFound,
     /// The file is no record of benchmarks, or of a schema this program does not know.
     BenchRecordInvalid = "bench.record.invalid" => Usage,
+    /// What a benchmark is to be compared with is not installed.
+    BenchPeerMissing = "bench.peer.missing" => NotFound,
 }
 
 impl ErrorCode {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::{RebuildSpeed, ScrubEvery, SpareWait};
+use super::model::{NewDrive, RebuildSpeed, Returning, ScrubEvery, SpareWait};
 use super::{ApiError, ErrorCode};
 
 /// Changes settings of a group; what is not given stays.
@@ -31,6 +31,12 @@ pub struct GroupSet {
     /// The same for a member that failed while the daemon watched.
     #[serde(default)]
     pub spare_wait_failed: Option<SpareWait>,
+    /// What becomes of a lost member whose drive is plugged in again.
+    #[serde(default)]
+    pub returning: Option<Returning>,
+    /// What becomes of a blank drive that is plugged in where a lost member's drive was.
+    #[serde(default)]
+    pub new_drive: Option<NewDrive>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

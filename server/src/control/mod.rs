@@ -31,8 +31,9 @@ use model::{
 };
 use request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
-    GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
+    GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    Upgrade,
 };
 
 /// A document, and what the caller should know beside it.
@@ -80,6 +81,9 @@ pub trait Control: Send + Sync + 'static {
     /// Metrics in the text format of Prometheus.
     fn metrics(&self) -> impl Future<Output = String> + Send;
 
+    /// Another program takes the daemon's place.
+    fn upgrade(&self, how: Upgrade) -> impl Future<Output = Answer<ActionDoc>> + Send;
+
     /// All drives.
     fn drives(&self) -> impl Future<Output = Answer<DriveListDoc>> + Send;
     /// One drive.
@@ -119,6 +123,14 @@ pub trait Control: Send + Sync + 'static {
     -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Brings a deleted group back.
     fn group_undelete(&self, what: GroupUndelete) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Takes an array of Linux md over in place.
+    fn group_adopt(&self, what: GroupAdopt) -> impl Future<Output = Answer<ActionDoc>> + Send;
+    /// Stops a group and gives it to Linux md.
+    fn group_release(
+        &self,
+        group: String,
+        how: GroupRelease,
+    ) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Puts a dropped member back into its slot and starts its resync.
     fn group_readd(&self, group: String, how: GroupReadd) -> impl Future<Output = Answer<ActionDoc>> + Send;
     /// Puts a new drive in a member's place and starts its rebuild.

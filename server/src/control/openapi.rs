@@ -16,8 +16,9 @@ use super::model::{
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    EventsOf, FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan,
+    GroupReadd, GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd,
+    SpareRemove, Upgrade,
 };
 use super::routes::{OPERATIONS, Op, Operation, Verb};
 
@@ -66,6 +67,7 @@ impl Schemas {
             Op::Disks => self.answer::<DiskListDoc>(),
             Op::Disk => self.answer::<DiskDoc>(),
             Op::AlertTest
+            | Op::Upgrade
             | Op::DriveWipe
             | Op::DriveFail
             | Op::FaultInject
@@ -77,6 +79,8 @@ impl Schemas {
             | Op::GroupAssemble
             | Op::GroupDelete
             | Op::GroupUndelete
+            | Op::GroupAdopt
+            | Op::GroupRelease
             | Op::GroupReadd
             | Op::GroupReplace
             | Op::GroupScrub
@@ -94,6 +98,7 @@ impl Schemas {
         let requests = &mut self.requests;
         Some(match op {
             Op::AlertTest => requests.subschema_for::<AlertTest>(),
+            Op::Upgrade => requests.subschema_for::<Upgrade>(),
             Op::DriveWipe => requests.subschema_for::<DriveWipe>(),
             Op::DriveFail => requests.subschema_for::<DriveFail>(),
             Op::FaultInject => requests.subschema_for::<FaultInject>(),
@@ -106,6 +111,8 @@ impl Schemas {
             Op::GroupAssemble => requests.subschema_for::<GroupAssemble>(),
             Op::GroupDelete => requests.subschema_for::<GroupDelete>(),
             Op::GroupUndelete => requests.subschema_for::<GroupUndelete>(),
+            Op::GroupAdopt => requests.subschema_for::<GroupAdopt>(),
+            Op::GroupRelease => requests.subschema_for::<GroupRelease>(),
             Op::GroupReadd => requests.subschema_for::<GroupReadd>(),
             Op::GroupReplace => requests.subschema_for::<GroupReplace>(),
             Op::GroupScrub => requests.subschema_for::<GroupScrub>(),

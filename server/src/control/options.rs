@@ -30,6 +30,8 @@ pub struct ServeOptions {
     pub lanes: Option<u16>,
     /// Bound of the buffer memory of all lanes together, in bytes.
     pub memory_bytes: Option<u64>,
+    /// The parity kernel that does everything, or `cycle` for all in turn; unset: for each operation the fastest, by measurement.
+    pub parity_kernel: Option<String>,
     /// Longest time a drive may take for one command, in nanoseconds.
     pub drive_timeout_ns: u64,
     /// Drives (or folders of file-backed drives) to look at beside the block devices of the host.
@@ -68,6 +70,7 @@ impl ServeOptions {
             socket: socket.into(),
             lanes: None,
             memory_bytes: None,
+            parity_kernel: None,
             drive_timeout_ns: DRIVE_TIMEOUT_NS,
             drives: Vec::new(),
             assemble: true,

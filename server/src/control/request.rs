@@ -131,6 +131,34 @@ pub struct GroupUndelete {
     pub dry_run: bool,
 }
 
+/// Takes an array of Linux md over in place: a group of ours with the same members, and not a byte of data written.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupAdopt {
+    /// The name it gets here; md's own name stays in its superblock.
+    pub name: String,
+    /// Paths or serials of all its members, in any order.
+    pub drives: Vec<String>,
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Stops a group and gives it to Linux md.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupRelease {
+    /// The word that shows it is meant; needed unless `dry_run`.
+    #[serde(default)]
+    pub yes: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
 /// Puts a new drive in a member's place and rebuilds it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -290,6 +318,21 @@ pub struct SpareAdd {
 pub struct SpareRemove {
     /// Path or serial.
     pub drive: String,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Lets another program take the daemon's place.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Upgrade {
+    /// Its absolute path; none: where the running one was started from.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// Although it is older, connections over NBD end, or a group is offline.
+    #[serde(default)]
+    pub force: bool,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

@@ -18,8 +18,9 @@ use super::model::{
 };
 use super::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DisksOf, DriveFail, DriveWipe,
-    EventsOf, FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
-    GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    EventsOf, FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan,
+    GroupReadd, GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd,
+    SpareRemove, Upgrade,
 };
 use super::{Answer, Control, explain, names};
 
@@ -42,6 +43,7 @@ pub enum Op {
     History,
     Explain,
     AlertTest,
+    Upgrade,
     Drives,
     Drive,
     DriveWipe,
@@ -60,6 +62,8 @@ pub enum Op {
     GroupAssemble,
     GroupDelete,
     GroupUndelete,
+    GroupAdopt,
+    GroupRelease,
     GroupReadd,
     GroupReplace,
     GroupScrub,
@@ -109,6 +113,7 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::History, Verb::Look, "/v1/history", "history", "Throughput, operations, latency and capacity over time."),
     row(Op::Explain, Verb::Look, "/v1/explain/{code}", "explain", "What a stable code means, and what to do."),
     row(Op::AlertTest, Verb::Change, "/v1/alerts:test", "alert test", "Sends a test event through everything an alert goes through."),
+    row(Op::Upgrade, Verb::Change, "/v1/daemon:upgrade", "upgrade", "Another program takes the daemon's place; block devices in use wait and go on."),
     row(Op::Drives, Verb::Look, "/v1/drives", "drive list", "All drives."),
     row(Op::Drive, Verb::Look, "/v1/drives/{drive}", "drive show", "One drive, by path, serial or device uuid."),
     row(Op::DriveWipe, Verb::Change, "/v1/drives/{drive}/wipe", "drive wipe", "Takes every signature off a drive."),
@@ -122,12 +127,14 @@ pub const OPERATIONS: &[Operation] = &[
     row(Op::GroupPlan, Verb::Change, "/v1/groups:plan", "group plan", "What a group would be; writes nothing."),
     row(Op::GroupAssemble, Verb::Change, "/v1/groups:assemble", "group assemble", "Starts groups from their drives."),
     row(Op::GroupUndelete, Verb::Change, "/v1/groups:undelete", "group undelete", "Brings a deleted group back."),
+    row(Op::GroupAdopt, Verb::Change, "/v1/groups:adopt", "group adopt", "Takes an array of Linux md over in place."),
     row(Op::Groups, Verb::Look, "/v1/groups", "group list", "All groups."),
     row(Op::GroupCreate, Verb::Change, "/v1/groups", "group create", "Makes a group: all or nothing."),
     row(Op::Group, Verb::Look, "/v1/groups/{group}", "group show", "One group, by name or uuid."),
     row(Op::GroupWait, Verb::Look, "/v1/groups/{group}/wait", "group wait", "Waits until a group is in a state."),
     row(Op::GroupStop, Verb::Change, "/v1/groups/{group}/stop", "group stop", "Stops a group cleanly."),
     row(Op::GroupDelete, Verb::Change, "/v1/groups/{group}/delete", "group delete", "Deletes a group; undelete brings it back until a member is reused."),
+    row(Op::GroupRelease, Verb::Change, "/v1/groups/{group}/release", "group release", "Stops a group and gives it to Linux md."),
     row(Op::GroupReadd, Verb::Change, "/v1/groups/{group}/readd", "group readd", "Puts a dropped member back into its slot and resyncs what it lacks."),
     row(Op::GroupReplace, Verb::Change, "/v1/groups/{group}/replace", "group replace", "Puts a new drive in a member's place and rebuilds it."),
     row(Op::GroupScrub, Verb::Change, "/v1/groups/{group}/scrub", "group scrub", "Scrubs a group, or pauses, resumes, cancels, acknowledges."),
@@ -271,6 +278,7 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
             rendered::<EventListDoc>(control.events(of).await)
         }
         Op::AlertTest => rendered::<ActionDoc>(control.alert_test(call.body::<AlertTest>()?).await),
+        Op::Upgrade => rendered::<ActionDoc>(control.upgrade(call.body::<Upgrade>()?).await),
         Op::Drives => rendered::<DriveListDoc>(control.drives().await),
         Op::Drive => rendered::<DriveDoc>(control.drive(call.drive()?).await),
         Op::DriveWipe | Op::DriveFail => drive_change(op, control, call).await,
@@ -293,6 +301,8 @@ pub async fn call<C: Control>(op: Op, control: &C, call: &Call) -> Result<Render
         Op::GroupCreate
         | Op::GroupAssemble
         | Op::GroupUndelete
+        | Op::GroupAdopt
+        | Op::GroupRelease
         | Op::GroupStop
         | Op::GroupDelete
         | Op::GroupReadd
@@ -387,6 +397,18 @@ async fn group_change<C: Control>(op: Op, control: &C, call: &Call) -> Result<Re
             drives_ok(&what.drives)?;
             control.group_undelete(what).await
         }
+        Op::GroupAdopt => {
+            let what: GroupAdopt = call.body()?;
+            names::group_name(&what.name)?;
+            drives_ok(&what.drives)?;
+            meant(&format!("adopting md's array as {}", what.name), what.yes, None, what.dry_run)?;
+            control.group_adopt(what).await
+        }
+        Op::GroupRelease => {
+            let (group, how): (String, GroupRelease) = (call.group()?, call.body()?);
+            meant(&format!("releasing group {group} to md"), how.yes, None, how.dry_run)?;
+            control.group_release(group, how).await
+        }
         Op::GroupDelete => {
             let (group, how): (String, GroupDelete) = (call.group()?, call.body()?);
             meant(&format!("deleting group {group}"), how.yes, Some(&how.expect_uuid), how.dry_run)?;
@@ -454,7 +476,7 @@ mod tests {
             assert_eq!(operation(row.op).path, row.path);
         }
         // One row per method of `Control` but `metrics`, and `explain`, which asks nobody.
-        assert_eq!(OPERATIONS.len(), 37);
+        assert_eq!(OPERATIONS.len(), 40);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::control::model::{
 };
 use crate::control::request::{
     AlertTest, DiskCreate, DiskDelete, DiskExpose, DiskResize, DiskUnexpose, DriveFail, DriveWipe, EventsOf,
-    FaultClear, FaultInject, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd, GroupReplace,
-    GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    FaultClear, FaultInject, GroupAdopt, GroupAssemble, GroupCreate, GroupDelete, GroupPlan, GroupReadd,
+    GroupRelease, GroupReplace, GroupStop, GroupUndelete, GroupWait, HistoryOf, SpareAdd, SpareRemove,
+    Upgrade,
 };
 use crate::control::{Answer, ApiError, Control, ErrorCode};
 
@@ -76,6 +77,10 @@ impl Control for Api {
 
     async fn alert_test(&self, how: AlertTest) -> Answer<ActionDoc> {
         self.alert_test(how).await
+    }
+
+    async fn upgrade(&self, how: Upgrade) -> Answer<ActionDoc> {
+        self.upgrade(how).await
     }
 
     async fn metrics(&self) -> String {
@@ -176,6 +181,14 @@ impl Control for Api {
 
     async fn group_undelete(&self, what: GroupUndelete) -> Answer<ActionDoc> {
         self.noted(self.group_undelete(what).await)
+    }
+
+    async fn group_adopt(&self, what: GroupAdopt) -> Answer<ActionDoc> {
+        self.noted(self.group_adopt(what).await)
+    }
+
+    async fn group_release(&self, group: String, how: GroupRelease) -> Answer<ActionDoc> {
+        self.noted(self.group_release(group, how).await)
     }
 
     async fn disks(&self, group: Option<String>) -> Answer<DiskListDoc> {

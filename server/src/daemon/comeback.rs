@@ -35,7 +35,7 @@ impl Daemon {
         let here = view.slots().filter_map(|slot| {
             let place = &places[slot.index()];
             let path = place.path.as_ref().filter(|_| place.key.is_some())?;
-            let seen = LastSeen { path: path.into(), serial: place.serial.clone() };
+            let seen = LastSeen { path: path.into(), serial: place.serial.clone(), port: place.port.clone() };
             Some((slot, view.member(slot).device_uuid, seen))
         });
         self.state.remember_members(group.uuid, here.collect());

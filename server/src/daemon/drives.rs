@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nvme_backend::{
-    DeviceListing, DriveKind as BackendKind, OpenDrive, OpenError, OpenOptions, list_block_devices,
+    DeviceListing, DriveKind as BackendKind, Identity, OpenDrive, OpenError, OpenOptions, list_block_devices,
 };
 use raid_core::units::BlockSize;
 
@@ -102,12 +102,26 @@ pub(super) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
     if name.contains('/') {
         return Err(invalid("a relative path means nothing to the daemon").hint("name the whole path"));
     }
-    let by_serial =
-        list_block_devices().into_iter().find(|device| device.identity.serial.as_deref() == Some(name));
-    match by_serial {
-        Some(device) => Ok(device.identity.path),
-        None => Err(ApiError::new(ErrorCode::DriveNotFound, format!("{name}: no drive with this serial"))
+    let devices = list_block_devices().into_iter().map(|device| device.identity);
+    named(name, &devices.collect::<Vec<_>>())
+}
+
+/// The drive of this serial or world-wide identifier (NGUID, EUI-64). Namespaces of one controller share its serial: then
+/// it names none of them.
+fn named(name: &str, devices: &[Identity]) -> Result<PathBuf, ApiError> {
+    let has = |id: &Option<String>| id.as_deref() == Some(name);
+    let by_serial: Vec<&Identity> = devices.iter().filter(|device| has(&device.serial)).collect();
+    let by_wwid: Vec<&Identity> = devices.iter().filter(|device| has(&device.wwid)).collect();
+    let found = if by_serial.is_empty() { by_wwid } else { by_serial };
+    match &found[..] {
+        [device] => Ok(device.path.clone()),
+        [] => Err(ApiError::new(ErrorCode::DriveNotFound, format!("{name}: no drive with this serial"))
             .hint("name the whole path, or a serial from warpraid drive list")),
+        several => {
+            let paths: Vec<String> = several.iter().map(|device| device.path.display().to_string()).collect();
+            let message = format!("{name}: several drives have this serial: {}", paths.join(", "));
+            Err(ApiError::new(ErrorCode::DriveInvalid, message).hint("name the path, or the NGUID or EUI-64"))
+        }
     }
 }
 
@@ -289,6 +303,25 @@ mod tests {
         assert!(smart_warnings(0).is_empty());
         let words = smart_warnings(0b1001);
         assert!(words.len() == 2 && words[0].contains("spare") && words[1].contains("read-only"));
+    }
+
+    #[test]
+    fn a_serial_that_two_namespaces_share_names_neither() {
+        let any = OpenDrive::ram(1 << 20, BlockSize::B512).identity().clone();
+        let of = |path: &str, serial: &str, wwid: &str| Identity {
+            path: path.into(),
+            serial: Some(serial.into()),
+            wwid: Some(wwid.into()),
+            ..any.clone()
+        };
+        let devices =
+            [of("/dev/a1", "S1", "eui.1"), of("/dev/a2", "S1", "eui.2"), of("/dev/b1", "S2", "eui.3")];
+        assert_eq!(named("S2", &devices).unwrap(), Path::new("/dev/b1"));
+        assert_eq!(named("eui.2", &devices).unwrap(), Path::new("/dev/a2"));
+        let error = named("S1", &devices).unwrap_err();
+        assert_eq!(error.code, ErrorCode::DriveInvalid);
+        assert!(error.message.contains("/dev/a1, /dev/a2"), "{error}");
+        assert_eq!(named("S3", &devices).unwrap_err().code, ErrorCode::DriveNotFound);
     }
 
     #[test]

@@ -296,7 +296,7 @@ impl Daemon {
     }
 
     /// Ends service: exposures, jobs, requests in flight. The group is still known after it.
-    async fn quiesce(&self, group: &Arc<Running>, force: bool) -> Result<(), ApiError> {
+    pub(super) async fn quiesce(&self, group: &Arc<Running>, force: bool) -> Result<(), ApiError> {
         self.close_exposures(group, None, force).await?;
         for job in group.jobs.lock().iter() {
             job.pace.cancel.store(true, Ordering::Relaxed);
@@ -317,7 +317,7 @@ impl Daemon {
         Ok(())
     }
 
-    async fn mark_stopped(&self, group: &Arc<Running>) -> Result<(), ApiError> {
+    pub(super) async fn mark_stopped(&self, group: &Arc<Running>) -> Result<(), ApiError> {
         let (uuid, is_synced) = (group.uuid, group.is_synced());
         let name = group.name().to_owned();
         let stopped = on_lane(&group.home, move |state| async move {
@@ -350,7 +350,7 @@ impl Daemon {
         })
     }
 
-    async fn forget(&self, group: &Arc<Running>) {
+    pub(super) async fn forget(&self, group: &Arc<Running>) {
         self.groups.write().remove(&group.uuid);
         let keys: Vec<DriveKey> =
             group.places.lock().iter_mut().filter_map(|place| place.key.take()).collect();

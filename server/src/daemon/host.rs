@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nvme_backend::OpenDrive;
 use parking_lot::Mutex;
+use raid_core::parity::CpuParity;
 use raid_core::ports::{DriveKey, IoError, IoKind};
 use raid_core::units::Uuid;
 use raid_core::view::{Epoch, Witness};
@@ -79,7 +80,7 @@ enum WitnessJob {
 pub struct Host {
     drives: Mutex<BTreeMap<DriveKey, OpenDrive>>,
     next_key: AtomicU64,
-    parity_kernel: Option<String>,
+    parity: CpuParity,
     witness_dir: PathBuf,
     witness_jobs: Mutex<Option<mpsc::Sender<WitnessJob>>>,
     witness_thread: Mutex<Option<JoinHandle<()>>>,
@@ -92,7 +93,7 @@ impl Host {
     ///
     /// # Errors
     /// The folder for witnesses cannot be made.
-    pub fn new(state_dir: &Path, parity_kernel: Option<String>) -> io::Result<Self> {
+    pub fn new(state_dir: &Path, parity: CpuParity) -> io::Result<Self> {
         let witness_dir = state_dir.join("witness");
         fs::create_dir_all(&witness_dir)?;
         let (sender, receiver) = mpsc::channel();
@@ -108,7 +109,7 @@ impl Host {
         Ok(Self {
             drives: Mutex::default(),
             next_key: AtomicU64::new(1),
-            parity_kernel,
+            parity,
             witness_dir,
             witness_jobs: Mutex::new(Some(sender)),
             witness_thread: Mutex::new(Some(thread)),
@@ -116,10 +117,10 @@ impl Host {
         })
     }
 
-    /// The parity kernel the operator forced, if any.
+    /// What computes parity on every lane.
     #[must_use]
-    pub fn parity_kernel(&self) -> Option<&str> {
-        self.parity_kernel.as_deref()
+    pub fn parity(&self) -> &CpuParity {
+        &self.parity
     }
 
     /// Takes a drive into the registry.
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn a_witness_comes_back_as_it_was_stored() {
         let dir = tempfile::tempdir().unwrap();
-        let host = Host::new(dir.path(), None).unwrap();
+        let host = Host::new(dir.path(), CpuParity::new()).unwrap();
         let witness = Witness {
             group: Uuid::from_random(1, 2),
             epoch: Epoch { counter: 7, id: Uuid::from_random(3, 4) },
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn m4_a_witness_that_cannot_be_written_is_removed_not_left_outdated() {
         let dir = tempfile::tempdir().unwrap();
-        let host = Host::new(dir.path(), None).unwrap();
+        let host = Host::new(dir.path(), CpuParity::new()).unwrap();
         let group = Uuid::from_random(1, 2);
         let mut witness = Witness { group, epoch: Epoch::default(), is_clean: false, in_sync: Vec::new() };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -8,11 +8,15 @@
 //! | `start` | observe, decide, start: the one way to a running group |
 //! | `refused` | why a start was refused, and what one came to, in words |
 //! | `groups` | create, assemble, stop, delete, undelete |
+//! | `interop` | arrays of Linux md taken over, and groups given back |
 //! | `replace` | a new drive for a slot: rebuilt, or filled while the old one serves |
 //! | `ublk` | disks as block devices of this host |
+//! | `upgrade` | another program takes this one's place |
+//! | `systemd` | what the service manager is told |
 //! | `disks`, `extent` | disks of a group, their table, their exposure |
 //! | `unstarted` | groups that were found and do not run |
 //! | `readd`, `comeback` | a dropped member comes back; whether it could |
+//! | `plug`, `uevent` | drives that come and go while the daemon runs |
 //! | `sweeps`, `jobs` | rebuild and resync; progress |
 //! | `scrub`, `lost` | scrubs and their schedule; which blocks are lost |
 //! | `settings` | what operators set for a group: `group set` |
@@ -42,12 +46,14 @@ mod extent;
 mod faults;
 mod groups;
 pub mod host;
+mod interop;
 mod jobs;
 mod lane_ops;
 mod look;
 mod lost;
 mod metrics;
 mod notes;
+mod plug;
 mod readd;
 mod refused;
 mod replace;
@@ -61,8 +67,11 @@ mod start;
 mod state;
 pub mod status;
 mod sweeps;
+mod systemd;
 mod ublk;
+mod uevent;
 mod unstarted;
+mod upgrade;
 mod verbs;
 mod words;
 mod write_mostly;
@@ -77,6 +86,7 @@ use nvme_backend::{ArenaConfig, LaneConfig, Remote, start_lane};
 use parking_lot::RwLock;
 use raid_core::engine::SCRATCH_BYTES_MAX;
 use raid_core::membership::{Decision, Observation, Policy};
+use raid_core::parity::{CpuParity, Picks};
 use raid_core::ports::DriveKey;
 use raid_core::units::{LaneId, Slot, Uuid};
 use tokio::signal::unix::{SignalKind, signal};
@@ -116,6 +126,8 @@ pub struct Daemon {
     unstarted: parking_lot::Mutex<BTreeMap<Uuid, unstarted::Unstarted>>,
     nbd: disks::Nbd,
     ublk: ublk::Ublk,
+    upgrade: upgrade::Upgrade,
+    manager: systemd::Manager,
     settings: Arc<settings::SettingsStore>,
     spares: spares::Spares,
     sick: sick::Sick,
@@ -208,11 +220,28 @@ impl Lanes {
     }
 }
 
+/// What computes parity: the kernel that was asked for, or for each operation the one that is fastest here.
+fn parity(options: &ServeOptions) -> Result<CpuParity, ApiError> {
+    let start = std::time::Instant::now();
+    let now_ns = || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let parity = match &options.parity_kernel {
+        Some(name) => CpuParity::with_kernel(name).map_err(|error| {
+            ApiError::new(ErrorCode::UsageInvalid, error.to_string())
+                .hint("without --parity-kernel the fastest are found by measurement")
+        })?,
+        None => CpuParity::with_picks(Picks::measured(now_ns)),
+    };
+    let how = if options.parity_kernel.is_some() { "as asked for" } else { "measured" };
+    tracing::info!("parity kernel: {} ({how} in {} us)", parity.kernel_name(), start.elapsed().as_micros());
+    Ok(parity)
+}
+
 /// Runs the daemon until it is told to stop (SIGTERM, SIGINT).
 ///
 /// # Errors
 /// What kept it from starting; once it serves, nothing but the end.
 pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
+    let parity = parity(&options)?;
     let state = StateDir::open(&options.state_dir, &options.socket).map_err(|error| match &error {
         StateError::Locked { socket, .. } => ApiError::new(ErrorCode::DaemonRunning, error.to_string())
             .hint(format!("use the running daemon (--socket {socket}), or another --state-dir")),
@@ -225,12 +254,13 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         },
     })?;
     let sockets = Sockets::open(&options.socket)?;
-    let host = Arc::new(Host::new(&options.state_dir, None).map_err(start_failed)?);
+    let host = Arc::new(Host::new(&options.state_dir, parity).map_err(start_failed)?);
     let lanes = Lanes::start(&options, &host)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_failed)?;
     let events = Arc::new(Events::open(&options.state_dir).map_err(start_failed)?);
     let hooks = Hooks::new(options.hooks_dir.clone(), sockets.admin_path().to_owned(), Arc::clone(&events));
     let settings = settings::SettingsStore::open(&options.state_dir);
+    let upgrade = upgrade::Upgrade::load(&options.state_dir);
     let daemon = Arc::new(Daemon {
         host: Arc::clone(&host),
         state,
@@ -244,6 +274,8 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
         unstarted: parking_lot::Mutex::default(),
         settings,
         ublk: ublk::Ublk::default(),
+        upgrade,
+        manager: systemd::Manager::from_environment(),
         nbd: disks::Nbd::new(lanes.remotes.clone(), Limits::default()),
         change: tokio::sync::Mutex::default(),
         events,
@@ -256,7 +288,11 @@ pub fn serve(options: ServeOptions) -> Result<(), ApiError> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     lanes.stop();
     host.stop();
-    result
+    drop(sockets);
+    match result {
+        Ok(()) => daemon.upgrade.exec(&daemon.options.state_dir),
+        error => error,
+    }
 }
 
 impl Daemon {
@@ -264,8 +300,10 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate()).map_err(start_failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(start_failed)?;
         let events = Arc::clone(&self.events);
+        let daemon = Arc::clone(self);
         let stop = async move {
             tokio::select! {
+                () = daemon.upgrade.asked_for() => tracing::info!("stopping to be upgraded"),
                 _ = terminate.recv() => tracing::info!("stopping (SIGTERM)"),
                 _ = interrupt.recv() => tracing::info!("stopping (SIGINT)"),
             }
@@ -278,32 +316,45 @@ impl Daemon {
         tokio::spawn(Arc::clone(&self.hooks).run(self.events.newest()));
         let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
         self.note(NewEvent::new(EventCode::DaemonStarted, format!("warpraid {version} started, pid {pid}")));
+        let alive = tokio::spawn(Arc::clone(self).keep_alive());
         if self.options.assemble {
             self.assemble_known().await;
         }
+        self.note_upgraded();
         self.look_for_changes();
         let watching = tokio::spawn(Arc::clone(self).watch_states());
         let keeper = tokio::spawn(Arc::clone(self).keep_spares());
         let watcher = tokio::spawn(Arc::clone(self).keep_watch());
+        let plugged = tokio::spawn(Arc::clone(self).keep_plugged());
         let sampling = tokio::spawn(Arc::clone(self).keep_history());
         tracing::info!(socket = %sockets.admin_path().display(), lanes = self.lanes.len(), "serving");
+        self.manager.ready();
         let result = http::serve_with(Arc::new(api::Api(Arc::clone(self))), sockets, tcp, stop).await;
+        let is_upgrade = self.upgrade.is_under_way();
+        self.manager.stopping(is_upgrade);
         // That the daemon's own stop ends its groups' problems is no news.
         watching.abort();
         // Not in the middle of a change.
         let change = self.change.lock().await;
         keeper.abort();
         watcher.abort();
+        plugged.abort();
         drop(change);
         sampling.abort();
-        self.leave_ublk().await;
+        if is_upgrade {
+            self.leave_for_upgrade().await;
+        } else {
+            self.leave_ublk().await;
+        }
         let running: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
         for group in running {
             if let Err(error) = self.stop_group(&group, true).await {
                 tracing::error!(group = group.name(), %error, "the group could not be stopped cleanly");
             }
         }
-        self.note(NewEvent::new(EventCode::DaemonStopped, "the daemon stopped"));
+        let why = if is_upgrade { "the daemon stopped to be upgraded" } else { "the daemon stopped" };
+        self.note(NewEvent::new(EventCode::DaemonStopped, why));
+        alive.abort();
         self.events.stop();
         result
     }
@@ -314,7 +365,7 @@ impl Daemon {
         let deadline = tokio::time::Instant::now() + ASSEMBLE_WAIT;
         loop {
             let waited = tokio::time::Instant::now() >= deadline;
-            let is_waiting = self.assemble_round(waited).await;
+            let is_waiting = self.assemble_round(waited, None).await;
             if !is_waiting || waited {
                 break;
             }
@@ -324,10 +375,14 @@ impl Daemon {
         self.restore_exposures().await;
     }
 
-    /// One look at all known drives; true if a group waits for members.
-    async fn assemble_round(self: &Arc<Self>, waited: bool) -> bool {
+    /// One look at all known drives, for the members of every group or of one; true if a group waits for members.
+    async fn assemble_round(self: &Arc<Self>, waited: bool, only: Option<Uuid>) -> bool {
         let paths = self.known_paths();
-        let looked = match self.take_members(&paths, |looked| looked.seen.group().is_some()).await {
+        let wanted = |looked: &look::Looked| match (looked.seen.group(), only) {
+            (Some(group), Some(only)) => group == only,
+            (group, _) => group.is_some(),
+        };
+        let looked = match self.take_members(&paths, wanted).await {
             Ok(looked) => looked,
             Err(error) => {
                 tracing::error!(%error, "cannot look for groups");

@@ -83,9 +83,11 @@ fn dirty_hint(missing_any: bool, looked: &[Looked]) -> String {
 /// The API error of a refused start. `looked`: the drives it was decided upon.
 pub(super) fn refused(name: &str, refusal: &Refusal, looked: &[Looked]) -> ApiError {
     let code = match refusal {
-        Refusal::NoMembers { .. } | Refusal::Tombstoned { .. } | Refusal::UnfinishedCreate { .. } => {
-            ErrorCode::GroupNotFound
-        }
+        Refusal::NoMembers { .. }
+        | Refusal::Tombstoned { .. }
+        | Refusal::UnfinishedCreate { .. }
+        | Refusal::OwnedByMd { .. } => ErrorCode::GroupNotFound,
+        Refusal::HalfHandedOver { .. } => ErrorCode::GroupHalfHandedOver,
         Refusal::NewerEpochKnown { .. } | Refusal::LastMirrorUnproven { .. } => ErrorCode::GroupStale,
         Refusal::Diverged { .. } | Refusal::NoSuchSide { .. } | Refusal::ModifiedByOtherSoftware { .. } => {
             ErrorCode::GroupDiverged
@@ -117,6 +119,10 @@ pub(super) fn refused(name: &str, refusal: &Refusal, looked: &[Looked]) -> ApiEr
         }
         Refusal::Tombstoned { .. } => format!("warpraid group undelete {name} brings it back"),
         Refusal::UnfinishedCreate { .. } => "create the group again".to_owned(),
+        Refusal::HalfHandedOver { .. } => {
+            "bring them back as they were, all together; --force starts without them: they may be running under md".to_owned()
+        }
+        Refusal::OwnedByMd { .. } => format!("warpraid group adopt --name {name} DRIVE... takes it over"),
         Refusal::Twins { .. } => "take one of the two drives away".to_owned(),
     };
     let message = match refusal {

@@ -54,6 +54,10 @@ pub(super) struct Place {
     pub is_file: bool,
     /// Whether that file has no name any more.
     pub is_unlinked: bool,
+    /// Where it is plugged in, as far as that can be told.
+    pub port: Option<String>,
+    /// The kernel's number of the device, also after its member was dropped.
+    pub diskseq: Option<u64>,
     /// While the member is out: whether its drive could come back as it is.
     pub comeback: Comeback,
 }
@@ -69,6 +73,8 @@ impl Place {
             size_bytes: Some(drive.size_bytes()),
             errnos: drive.errnos(),
             is_file: drive.identity().kind == DriveKind::File,
+            port: drive.identity().port.clone(),
+            diskseq: drive.identity().diskseq,
             ..Self::default()
         }
     }

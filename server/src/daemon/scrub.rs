@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use raid_core::engine::{FINDINGS_MAX, Finding, Pace, ScrubMode, ScrubState, SweepError, What};
-use raid_core::geometry::{Place as DataPlace, Role};
+use raid_core::geometry::{Level, Place as DataPlace, Role};
 use raid_core::units::{Slot, Stripe, Uuid};
 use serde::{Deserialize, Serialize};
 
@@ -239,11 +239,41 @@ impl Keeper {
         })
     }
 
-    /// Tells the engine what is known to be wrong.
+    /// Tells the engine of a group that was just started what is remembered to be wrong. From then on the engine knows
+    /// better: it sees what is rewritten.
     pub(super) fn tell(&self, group: &Running) {
         let runs = self.record.last.iter().chain(&self.record.current);
         let findings: Vec<Finding> = runs.flat_map(|run| state_of(run).findings).collect();
         group.shared.set_findings(findings.iter());
+    }
+
+    /// The stripes with something wrong that nobody has put right, as far as it is remembered.
+    fn doubtful(&self) -> Vec<Stripe> {
+        let runs = self.record.last.iter().chain(&self.record.current);
+        let open = runs.flat_map(|run| &run.findings).filter(|one| !one.repaired);
+        let mut stripes: Vec<Stripe> = open.map(|one| Stripe(one.stripe)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        stripes
+    }
+
+    /// Takes off what the engine has seen put right: rewritten by a client, or on a member that is another now.
+    fn settle(&mut self, group: &Running) {
+        if group.shared.geometry().level() != Level::Raid6 {
+            return;
+        }
+        let mut is_changed = false;
+        for run in self.record.last.iter_mut().chain(&mut self.record.current) {
+            let standing: Vec<bool> =
+                state_of(run).findings.iter().map(|finding| group.shared.is_standing(finding)).collect();
+            for (one, stands) in run.findings.iter_mut().zip(standing) {
+                is_changed |= !stands && !one.repaired;
+                one.repaired |= !stands;
+            }
+        }
+        if is_changed {
+            self.save();
+        }
     }
 
     /// Blocks that scrubs found without a source.
@@ -260,12 +290,13 @@ impl Keeper {
     /// What does not fit and nobody has put right or acknowledged.
     pub(super) fn problem(&mut self, group: &Running) -> Option<ProblemDoc> {
         self.collect(group);
+        self.settle(group);
         let runs =
             [self.record.current.as_ref(), self.record.last.as_ref().filter(|last| !last.acknowledged)];
         let run = runs.into_iter().flatten().find(|run| run.mismatches_left() > 0)?;
         let first = run.findings.iter().find(|one| !one.repaired && one.what != FindingKind::Lost);
         let located = run.findings.iter().any(|one| !one.repaired && one.what == FindingKind::Located);
-        let can_repair = located && run.mode == ScrubModeDoc::Report;
+        let can_repair = located && run.mode == ScrubModeDoc::Report && obstacle(group, false).is_none();
         let name = group.name();
         let more = if can_repair { " --repair" } else { " --show" };
         let member = first.filter(|one| one.what == FindingKind::Located).and_then(|one| one.members.first());
@@ -299,6 +330,12 @@ fn finding_words(one: &FindingDoc) -> String {
             member.drive.as_deref().unwrap_or("unknown drive"),
             member.offset_bytes
         ),
+        (FindingKind::Suspected, Some(member)) => format!(
+            "{at}: slot {} ({}) or the parities are wrong at byte {}",
+            member.slot,
+            member.drive.as_deref().unwrap_or("unknown drive"),
+            member.offset_bytes
+        ),
         (FindingKind::Ambiguous, _) => format!("{at}: more than one member is wrong"),
         _ => format!("{at}: cannot tell which is right"),
     }
@@ -307,6 +344,7 @@ fn finding_words(one: &FindingDoc) -> String {
 fn kind_of(what: What) -> FindingKind {
     match what {
         What::Located => FindingKind::Located,
+        What::Suspected => FindingKind::Suspected,
         What::Ambiguous => FindingKind::Ambiguous,
         What::Parity => FindingKind::Parity,
         What::Copies => FindingKind::Copies,
@@ -363,6 +401,7 @@ fn state_of(run: &ScrubRunDoc) -> ScrubState {
         columns: one.chunk_offset_bytes..one.chunk_offset_bytes.saturating_add(one.length_bytes),
         what: match one.what {
             FindingKind::Located => What::Located,
+            FindingKind::Suspected => What::Suspected,
             FindingKind::Ambiguous => What::Ambiguous,
             FindingKind::Parity => What::Parity,
             FindingKind::Copies => What::Copies,
@@ -405,12 +444,33 @@ pub(super) fn obstacle(group: &Running, even_degraded: bool) -> Option<String> {
 impl Daemon {
     /// Looks after the scrubs of a group, and what is lost in it, as long as it runs.
     pub(super) async fn keep_scrubs(self: Arc<Self>, group: Arc<Running>) {
+        Self::look_again(&group).await;
         while self.is_running(group.uuid) {
             if !group.shared.is_stopping() {
+                group.scrub.lock().settle(&group);
                 self.look_after_scrub(&group);
                 lost::look(&group).await;
             }
             tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    /// Compares what is remembered to be wrong from before the start: it may have been rewritten since it was noted. What
+    /// cannot be compared now, because members are missing, stays in doubt.
+    async fn look_again(group: &Arc<Running>) {
+        let doubtful = group.scrub.lock().doubtful();
+        if doubtful.is_empty() || group.shared.geometry().level() != Level::Raid6 {
+            return;
+        }
+        let uuid = group.uuid;
+        let looked = on_lane(&group.home, move |lane| async move {
+            match lane.group(uuid) {
+                Some(group) => group.look_again(doubtful.into_iter()).await,
+                None => Ok(()),
+            }
+        });
+        if let Ok(Err(error)) = looked.await {
+            tracing::warn!(group = group.name(), %error, "what scrubs had found could not be looked at again");
         }
     }
 
@@ -462,6 +522,7 @@ impl Daemon {
         let mode = match run.mode {
             ScrubModeDoc::Report => ScrubMode::Report,
             ScrubModeDoc::Repair => ScrubMode::Repair,
+            ScrubModeDoc::RepairSuspected => ScrubMode::RepairSuspected,
             ScrubModeDoc::AssumeDataRight => ScrubMode::AssumeDataRight,
         };
         tracing::info!(group = group.name(), ?mode, stripe = run.next_stripe, "scrub started");
@@ -534,7 +595,6 @@ fn end_scrub(group: &Running, result: Result<(), SweepError>) {
         }
     }
     keeper.save();
-    keeper.tell(group);
 }
 
 #[cfg(test)]

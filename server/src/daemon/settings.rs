@@ -17,7 +17,9 @@ use super::api::Api;
 use super::host::replace_file;
 use super::write_mostly;
 use crate::control::group_set::GroupSet;
-use crate::control::model::{ActionDoc, GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
+use crate::control::model::{
+    ActionDoc, GroupSettingsDoc, NewDrive, RebuildSpeed, Returning, ScrubEvery, SpareWait,
+};
 use crate::control::{Answer, ApiError, ErrorCode};
 
 const VERSION: u32 = 1;
@@ -38,6 +40,10 @@ pub(super) struct GroupSettings {
     pub spare_wait: SpareWait,
     /// The same for a member that failed while the daemon watched.
     pub spare_wait_failed: SpareWait,
+    /// What becomes of a lost member whose drive is plugged in again.
+    pub returning: Returning,
+    /// What becomes of a blank drive in a lost member's place.
+    pub new_drive: NewDrive,
 }
 
 impl GroupSettings {
@@ -51,6 +57,8 @@ impl GroupSettings {
             rebuild_target_ns: self.rebuild_target_ns,
             spare_wait: self.spare_wait,
             spare_wait_failed: self.spare_wait_failed,
+            returning: self.returning,
+            new_drive: self.new_drive,
         }
     }
 
@@ -97,6 +105,26 @@ impl GroupSettings {
         if let Some(wait) = what.spare_wait_failed {
             self.spare_wait_failed = wait;
             steps.push(spare_step("a member that fails", wait));
+        }
+        if let Some(returning) = what.returning {
+            self.returning = returning;
+            steps.push(match returning {
+                Returning::Resync => {
+                    "a lost member whose drive is plugged in again is resynced by itself".to_owned()
+                }
+                Returning::Ask => {
+                    "a lost member whose drive is plugged in again waits for group readd".to_owned()
+                }
+            });
+        }
+        if let Some(new_drive) = what.new_drive {
+            self.new_drive = new_drive;
+            steps.push(match new_drive {
+                NewDrive::Ask => "a blank drive in a lost member's place waits for group replace".to_owned(),
+                NewDrive::Take => {
+                    "a blank drive in a lost member's place takes its slot and is rebuilt".to_owned()
+                }
+            });
         }
         steps
     }

@@ -151,6 +151,7 @@ impl Daemon {
             let message = format!("group {name}: another running group has this name");
             return Err(ApiError::new(ErrorCode::GroupNameTaken, message).hint("stop the other group first"));
         }
+        let is_adopted = tip.marks.adopted;
         let devices: Vec<Uuid> = plan.slots.iter().map(|slot| slot.record.device_uuid).collect();
         let left_out = left_out_by_device(&plan, &looked);
         let stale = stale_paths(&plan, &looked);
@@ -177,7 +178,7 @@ impl Daemon {
         let used: BTreeSet<DriveKey> = places.iter().filter_map(|place| place.key).collect();
         self.release(looked.iter().map(|one| one.key).filter(|key| !used.contains(key)).collect()).await;
         lane_ops::install_group(&self.lanes, uuid, &shared).await;
-        let table = self.load_or_make_table(uuid, &shared, is_new).await;
+        let table = self.load_or_make_table(uuid, &shared, (is_new, is_adopted)).await;
         let group = Arc::new(Running {
             uuid,
             shared,
@@ -249,13 +250,20 @@ impl Daemon {
         }
         let Some(seen) = self.state.last_seen(device) else { return Place::default() };
         if looked.iter().any(|one| one.path == seen.path && one.device().is_some()) {
-            return Place { serial: seen.serial, ..Place::default() };
+            return Place { serial: seen.serial, port: seen.port, ..Place::default() };
         }
-        Place { path: Some(seen.path.display().to_string()), serial: seen.serial, ..Place::default() }
+        let path = Some(seen.path.display().to_string());
+        Place { path, serial: seen.serial, port: seen.port, ..Place::default() }
     }
 
-    /// The group's disks; an untouched group gets an empty table.
-    async fn load_or_make_table(&self, uuid: Uuid, shared: &Arc<Shared>, is_new: bool) -> Option<DiskTable> {
+    /// The group's disks; an untouched group gets an empty table. On an array that was adopted nothing is written: without
+    /// a table it is one disk, whatever its first blocks hold.
+    async fn load_or_make_table(
+        &self,
+        uuid: Uuid,
+        shared: &Arc<Shared>,
+        (is_new, is_adopted): (bool, bool),
+    ) -> Option<DiskTable> {
         let capacity = shared.geometry().capacity_bytes();
         let stripe = shared.geometry().stripe_data_bytes();
         let name = shared.name().to_owned();
@@ -265,7 +273,7 @@ impl Daemon {
                 if is_new { Ok(Loaded::Nothing(GptError::Absent)) } else { load_table(&group).await };
             match loaded {
                 Ok(Loaded::Table(table, repair)) => {
-                    if let Some(repair) = repair {
+                    if let Some(repair) = repair.filter(|_| !is_adopted) {
                         tracing::warn!(
                             group = name,
                             ?repair,
@@ -274,6 +282,9 @@ impl Daemon {
                         store_table(&group, &table).await?;
                     }
                     Ok(Some(*table))
+                }
+                Ok(Loaded::Nothing(GptError::Absent | GptError::TooSmall)) if is_adopted => {
+                    Ok(Some(DiskTable::whole(uuid, capacity, stripe)))
                 }
                 Ok(Loaded::Nothing(GptError::Absent)) if is_new || is_blank(&group).await? => {
                     let Ok(table) = new_table(&group, uuid) else { return Ok(None) };

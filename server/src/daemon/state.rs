@@ -32,6 +32,9 @@ pub(super) struct LastSeen {
     pub path: PathBuf,
     /// Serial of its drive.
     pub serial: Option<String>,
+    /// Where that was plugged in.
+    #[serde(default)]
+    pub port: Option<String>,
 }
 
 /// The member of a slot, where it was.
@@ -232,7 +235,7 @@ mod tests {
         state.remember_exposure("u/e", exposure.clone());
         state.forget_exposures("u/e", None);
         let (group, old, new) = (Uuid::from_random(1, 1), Uuid::from_random(2, 2), Uuid::from_random(3, 3));
-        let seen = |path: &str| LastSeen { path: path.into(), serial: Some("S".into()) };
+        let seen = |path: &str| LastSeen { path: path.into(), serial: Some("S".into()), port: None };
         state.remember_members(group, vec![(Slot(0), old, seen("/a")), (Slot(1), new, seen("/b"))]);
         state.remember_members(group, vec![(Slot(1), new, seen("/c"))]);
         drop(state);

@@ -20,6 +20,8 @@ use crate::lane::{LaneEnv, on_lane};
 
 /// How often housekeeping looks at a group.
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_millis(500);
+/// After so many rounds of it a resync tries again what it had to leave.
+const RESYNC_ROUNDS: u64 = 20;
 
 /// Handles of all members of the group's view on this lane.
 pub(super) fn member_drives(group: &Group<LaneEnv>) -> Vec<Option<nvme_backend::LaneDrive>> {
@@ -100,8 +102,41 @@ impl Daemon {
                 }
             }
             round += 1;
+            if round.is_multiple_of(RESYNC_ROUNDS) {
+                self.resync_what_was_left(&group);
+            }
             tokio::time::sleep(HOUSEKEEPING_PERIOD).await;
         }
+    }
+
+    /// Stripes that a resync had to leave, because blocks could not be read, are tried again: they may have been rewritten.
+    fn resync_what_was_left(self: &Arc<Self>, group: &Arc<Running>) {
+        let is_idle = group.jobs.lock().is_empty() && !group.is_mending();
+        if group.is_synced() || !is_idle || !group.shared.view().is_complete() {
+            return;
+        }
+        let left = group.shared.status().unsynced_stripes;
+        let (daemon, group) = (Arc::clone(self), Arc::clone(group));
+        tokio::spawn(async move {
+            let job = Self::begin(&group, Operation::Resync);
+            let (uuid, pace) = (group.uuid, Arc::clone(&job.pace));
+            let result = on_lane(&group.home, move |state| async move {
+                match state.group(uuid) {
+                    Some(group) => resync(&group, &pace).await,
+                    None => Err(SweepError::Cancelled),
+                }
+            });
+            let result = result.await;
+            Self::end(&group, &job);
+            let name = group.name();
+            match result {
+                Ok(Ok(0)) => {
+                    let message = format!("group {name}: resync of what was left ({left} stripes) finished");
+                    daemon.note(NewEvent::new(EventCode::SyncFinished, message).group(name));
+                }
+                other => tracing::debug!(group = name, ?other, "some stripes are still not synced"),
+            }
+        });
     }
 
     /// Drops members whose files were cut short behind our back: what lies in them is not what was written.
@@ -227,7 +262,11 @@ impl Daemon {
         match result {
             Ok(Ok(0)) => self.note(event(EventCode::SyncFinished, format!("group {name}: {what} finished"))),
             Ok(Ok(left)) => {
-                let why = "data is missing there; replace the lost members";
+                let why = if group.shared.view().is_complete() {
+                    "blocks there cannot be read and have no source; they are synced once they were written again"
+                } else {
+                    "data is missing there; replace the lost members"
+                };
                 let message = format!("group {name}: {what}: {left} stripes are not synced: {why}");
                 self.note(event(EventCode::SyncFailed, message));
             }

@@ -74,9 +74,24 @@ fn link(link: &Path, device: &Path) -> io::Result<()> {
     fs::rename(&fresh, link)
 }
 
+/// Whether a link leads to a device: ours by its whole path, one that udev made in its place by the way there.
+fn leads_to(link: &Path, device: &Path) -> bool {
+    fs::read_link(link).is_ok_and(|target| target.file_name() == device.file_name())
+}
+
+/// Tells udev which disk this is: a file that `63-warpraid.rules` reads, and the event at which it does. Without it
+/// systemd would know no device of the link's name, and mounts in fstab would wait for one. Where there is no udev nobody
+/// reads it.
+fn tell_udev(folder: &Path, group: &str, disk: &str, device: &Path) -> io::Result<()> {
+    let Some(name) = device.file_name() else { return Ok(()) };
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(name), format!("WARPRAID_GROUP={group}\nWARPRAID_DISK={disk}\n"))?;
+    fs::write(Path::new("/sys/class/block").join(name).join("uevent"), "change")
+}
+
 /// Removes the link, if it still leads to the device.
 fn unlink(link: &Path, device: &Path) {
-    if fs::read_link(link).is_ok_and(|target| target == device) {
+    if leads_to(link, device) {
         // The link of a device that is gone is harmless; the folder is kept while others are in it.
         let _ = fs::remove_file(link);
         let _ = link.parent().map(fs::remove_dir);
@@ -175,6 +190,9 @@ impl Daemon {
         if let Err(error) = link(&path, &device.path()) {
             tracing::warn!(link = %path.display(), %error, "no link to the block device");
         }
+        if let Err(error) = tell_udev(&self.udev_folder(), group.name(), &disk.name, &device.path()) {
+            tracing::warn!(disk = disk.name, %error, "udev is not told what the block device is");
+        }
         let key = Self::disk_key(group, &disk.name);
         self.state.forget_exposures(&key, None);
         let address = format!("{ADDRESS}{}", device.id());
@@ -212,6 +230,7 @@ impl Daemon {
             began.elapsed().as_millis()
         );
         tracing::info!("{message}");
+        self.upgrade.resumed(subject(group, &disk.name));
         self.note(NewEvent::new(EventCode::DiskResumed, message).group(group.name()).disk(&disk.name));
         if size_bytes < disk.bytes
             && let Err(error) = device.resize(disk.bytes).await
@@ -241,7 +260,12 @@ impl Daemon {
         for served in Self::devices_of(group, disk) {
             let removed = served.device.remove(force).await;
             removed.map_err(|error| api_error(&subject(group, &served.disk), &error))?;
-            unlink(&link_of(group, &served.disk), &served.device.path());
+            let path = served.device.path();
+            unlink(&link_of(group, &served.disk), &path);
+            if let Some(name) = path.file_name() {
+                // Only a reader of its name would miss it, and the name is free for another device.
+                let _ = fs::remove_file(self.udev_folder().join(name));
+            }
             group.ublk.lock().retain(|other| !Arc::ptr_eq(other, &served));
         }
         Ok(())
@@ -267,11 +291,22 @@ impl Daemon {
         }
     }
 
+    /// Before another program takes over: every device is left to it, in use or not.
+    pub(super) async fn leave_all_ublk(&self) {
+        let groups: Vec<Arc<Running>> = self.groups.read().values().cloned().collect();
+        for group in groups {
+            for served in Self::devices_of(&group, None) {
+                served.device.leave().await;
+                group.ublk.lock().retain(|other| !Arc::ptr_eq(other, &served));
+            }
+        }
+    }
+
     /// How a disk is served as a block device, if it is.
     pub(super) fn ublk_docs(group: &Running, disk: &str) -> Vec<ExposureDoc> {
         let doc = |served: Arc<BlockDevice>| {
             let (link, device) = (link_of(group, disk), served.device.path());
-            let is_linked = fs::read_link(&link).is_ok_and(|target| target == device);
+            let is_linked = leads_to(&link, &device);
             ExposureDoc {
                 kind: ExposureKind::Ublk,
                 address: format!("{ADDRESS}{}", served.device.id()),
@@ -296,6 +331,11 @@ impl Daemon {
                 Err(error) => tracing::warn!(disk = disk.name, %error, "the block device keeps its old size"),
             }
         }
+    }
+
+    /// Where udev finds what our block devices are: beside the socket.
+    fn udev_folder(&self) -> PathBuf {
+        self.options.socket.with_file_name("block")
     }
 
     /// How lanes reach a disk.

@@ -82,7 +82,12 @@ impl Daemon {
     ) {
         let gone = matches!(
             refusal,
-            Some(Refusal::Tombstoned { .. } | Refusal::UnfinishedCreate { .. } | Refusal::NoMembers { .. })
+            Some(
+                Refusal::Tombstoned { .. }
+                    | Refusal::UnfinishedCreate { .. }
+                    | Refusal::NoMembers { .. }
+                    | Refusal::OwnedByMd { .. }
+            )
         );
         let members = looked.iter().filter_map(|one| match &one.seen.what {
             Observation::Ours(ours) if ours.copy.group == uuid => Some(ours),

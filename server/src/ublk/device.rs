@@ -29,6 +29,8 @@ const TAKE_OVER_WAIT: Duration = Duration::from_secs(120);
 /// How long a device node may take to appear or to be closed.
 const NODE_WAIT: Duration = Duration::from_secs(30);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// How long a busy queue may take to have an idle tag, in milliseconds, before a device is left without the kernel's help.
+const QUIESCE_MS: u32 = 2000;
 
 /// Why a device is not there.
 #[derive(Debug, thiserror::Error)]
@@ -255,8 +257,18 @@ impl Device {
         blocking(move || open_control()?.0.delete(id).map_err(os("delete the device"))).await
     }
 
-    /// Answers what was begun and begins no more: the device waits for the next daemon from the end of this one on.
+    /// Answers what was begun and begins no more: the device waits for the next daemon from the end of this one on. Where
+    /// the kernel can, it hands out no more requests from here on; else those it still does are sent again to the next
+    /// daemon, for none of them is begun.
     pub async fn leave(&self) {
+        if self.features & feature::QUIESCE != 0 {
+            let id = self.id;
+            let quiesced =
+                blocking(move || open_control()?.0.quiesce(id, QUIESCE_MS).map_err(os("quiesce the device")));
+            if let Err(error) = quiesced.await {
+                tracing::info!(id, %error, "the device is left without being quiesced");
+            }
+        }
         self.served.leave().await;
     }
 

@@ -3,6 +3,7 @@
 
 mod crash;
 mod doors;
+mod handover;
 mod history;
 mod life;
 mod quiet;

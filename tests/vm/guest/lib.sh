@@ -7,6 +7,7 @@ exec 3<> /dev/ttyS1
 since_boot() { cut -d' ' -f1 /proc/uptime; }
 note() { echo "[$(since_boot)] $*"; }
 fail() {
+    [ ! -e /tmp/daemon.log ] || tail -n 12 /tmp/daemon.log | sed 's/^/[daemon] /'
     echo "[$(since_boot)] FAILED: $*" >&2
     exit 1
 }
@@ -53,6 +54,15 @@ drives() {
     for number in "$@"; do drive "$number" || fail "there is no drive $number"; done
 }
 
+# The root of the first process, where the modules are that the script names.
+FIRST_ROOT=/proc/1/root
+# module NAME PARAMETER...: loads one again.
+module() {
+    local name=$1
+    shift
+    insmod "$FIRST_ROOT/modules/$name.ko" "$@"
+}
+
 # within SECONDS COMMAND...: until the command succeeds.
 within() {
     local deadline=$((SECONDS + $1))
@@ -66,7 +76,7 @@ within() {
 warpraid() { "$WARPRAID" "$@"; }
 daemon_start() {
     mkdir -p /run/warpraid
-    "$WARPRAID" serve --lanes 2 "$@" >> /tmp/daemon.log 2>&1 &
+    "$WARPRAID" serve --lanes "${LANES:-2}" "$@" >> /tmp/daemon.log 2>&1 &
     DAEMON=$!
 }
 daemon_wait() { within 120 "$WARPRAID" status; }

@@ -23,7 +23,7 @@ SERIES = {
 }
 # Not in every kernel (some are built in, some have gone into the kernel's library): what is missing is left out.
 MODULES = ["virtio_pci", "virtio_blk", "9pnet_virtio", "9p", "overlay", "nvme", "ublk_drv", "nbd", "loop", "xfs", "ext4", "btrfs",
-           "crc32c_generic", "crc32c_intel", "raid0", "raid1", "raid10", "raid456", "dm_mod"]
+           "crc32c_generic", "crc32c_intel", "raid0", "raid1", "raid10", "raid456", "dm_mod", "brd"]
 
 
 class KernelError(Exception):

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # What every guest loads; scripts add theirs. A small initramfs is a fast boot.
 BASE_MODULES = ["virtio_pci", "9pnet_virtio", "9p", "overlay", "nvme", "virtio_blk"]
 # What a guest script may say of itself in lines `#: key=value`.
-DEFAULTS = {"drives": "", "memory": "1280M", "timeout": "600", "modules": "", "backend": "raw", "ci": "no"}
+DEFAULTS = {"drives": "", "memory": "1280M", "timeout": "600", "modules": "", "backend": "raw", "ci": "no", "count": "no"}
 
 
 class Machine:
@@ -94,7 +94,10 @@ class Machine:
             if self.options["backend"] == "raw":
                 back = f"driver=raw,node-name=d{number},file.driver=file,file.filename={file},discard=unmap"
             else:
-                back = f"driver=nbd,node-name=d{number},server.type=unix,server.path={self.serve(number, file)},discard=unmap"
+                # The node below can be taken out and another put over it while the machine runs (blkdebug).
+                path = self.serve(number, file)
+                words += ["-blockdev", f"driver=nbd,node-name=p{number},server.type=unix,server.path={path},discard=unmap"]
+                back = f"driver=raw,node-name=d{number},file=p{number},discard=unmap"
             # QEMU's NVMe drives say that they know FUA and drop it: such a write lies in the volatile cache and is lost with
             # the power. Where that matters drives are virtio's, which know flushes only, and say so.
             kind = "virtio-blk-pci" if self.options["backend"] == "cache" else "nvme"
@@ -104,15 +107,19 @@ class Machine:
         return words
 
     def serve(self, number, file):
-        """An nbdkit in front of a drive: `cache`, a volatile write cache that dies with it; `fault`, which can hang and fail."""
+        """An nbdkit in front of a drive: `cache`, a volatile write cache that dies with it; `fault`, which hangs
+        (`p` and `r` on the socket pauseN), fails (while the file errorN is there) and is slow (bits a second in rateN)."""
         path = self.folder / f"drive{number}.sock"
         path.unlink(missing_ok=True)
         if self.options["backend"] == "cache":
             filters = ["--filter=cache", "file", str(file), "cache=writeback", "cache-min-block-size=4096"]
         else:
-            filters = ["--filter=pause", "--filter=error", "file", str(file), f"pause-control={self.folder}/pause{number}",
-                       "error=EIO", "error-rate=100%", f"error-file={self.folder}/error{number}"]
-        self.servers.append(subprocess.Popen(["nbdkit", "-f", "-U", str(path), *filters], stdout=self.log, stderr=self.log))
+            (self.folder / f"pause{number}").unlink(missing_ok=True)
+            filters = ["--filter=pause", "--filter=error", "--filter=rate", "file", str(file),
+                       f"pause-control={self.folder}/pause{number}", "error=EIO", "error-rate=100%",
+                       f"error-file={self.folder}/error{number}", "rate=100G", f"rate-file={self.folder}/rate{number}"]
+        command = ["nbdkit", "-f", "-U", str(path), "-P", str(self.folder / f"pid{number}"), *filters]
+        self.servers.append(subprocess.Popen(command, stdout=self.log, stderr=self.log))
         self.wait_for(path.exists, f"nbdkit of drive {number}")
         return path
 
@@ -130,14 +137,18 @@ class Machine:
         share.mkdir(exist_ok=True)
         (share / "begun").unlink(missing_ok=True)
         environment = {"PHASE": str(phase), "WARPRAID": os.environ["WARPRAID_BIN"], "ROOT": str(ROOT),
-                       "VM_FOLDER": str(self.folder), "VM_KILLS": os.environ.get("VM_KILLS", "5")}
+                       "VM_FOLDER": str(self.folder), "VM_KILLS": os.environ.get("VM_KILLS", "5"),
+                       "VM_LEVELS": os.environ.get("VM_LEVELS", "5 6")}
         lines = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in environment.items())
         (share / "environment").write_text(lines)
         # A copy: the script may lie where the guest has a file system of its own.
         shutil.copy(self.script, share / "script")
+        # Counting: one guest instruction is one nanosecond of the guest, on one CPU, so its figures are the same at each run.
+        counts = self.options["count"] == "yes"
+        speed = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-smp", "1"] if counts \
+            else ["-accel", "tcg,thread=multi", "-smp", "2"]
         arguments = [
-            "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-M", "q35", "-m", self.options["memory"],
-            "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+            "qemu-system-x86_64", *speed, "-cpu", "max", "-M", "q35", "-m", self.options["memory"], "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
             "-chardev", f"socket,id=rq,path={self.folder}/requests,server=on,wait=off", "-device", "isa-serial,chardev=rq",
             "-qmp", f"unix:{self.folder}/qmp,server=on,wait=off", "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04",
             "-fsdev", f"local,id=h,path={share},security_model=none", "-device", "virtio-9p-pci,fsdev=h,mount_tag=host",

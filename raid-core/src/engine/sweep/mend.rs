@@ -1,7 +1,7 @@
 //! The repairs of a scrub (SAFETY S8): only what is certain, unless the operator has declared the data right.
 //!
-//! Certain is: one member is located in every block of the stripe that does not fit, the stripe is known in sync, and all
-//! of this holds again when it is read a second time under the exclusive lock, so that neither a write under way nor a
+//! Certain is: one member is located in every block of the stripe that does not fit, the stripe is known in sync, a data
+//! block is in a stripe that is vouched for (`suspicion`), and all of this holds again when it is read a second time under the exclusive lock, so that neither a write under way nor a
 //! read that went wrong once is taken for a wrong block. The new contents must make P and Q both fit before they are
 //! written, and are read back after. Everything else on the members stays as it is.
 
@@ -22,10 +22,15 @@ use crate::parity::{Column, ParityOp, Verdict};
 use crate::ports::{Durability, Env, IoError, IoKind};
 use crate::units::{Slot, Stripe};
 
-/// The member every block of the stripe blames, if there is one.
-fn culprit(findings: &[Finding]) -> Option<Slot> {
+/// The member every block of the stripe blames, if there is one and the mode takes that for certain.
+fn culprit(mode: ScrubMode, findings: &[Finding]) -> Option<Slot> {
     let first = *findings.first()?.slots.first()?;
-    findings.iter().all(|finding| finding.what == What::Located && finding.slots == [first]).then_some(first)
+    let is_certain = |what| match what {
+        What::Located => true,
+        What::Suspected => mode == ScrubMode::RepairSuspected,
+        _ => false,
+    };
+    findings.iter().all(|finding| is_certain(finding.what) && finding.slots == [first]).then_some(first)
 }
 
 impl<E: Env> Group<E> {
@@ -35,7 +40,7 @@ impl<E: Env> Group<E> {
             if of_stripe.iter().any(|finding| finding.what == What::Lost) {
                 continue;
             }
-            let wrong = culprit(of_stripe);
+            let wrong = culprit(mode, of_stripe);
             if wrong.is_none() && mode != ScrubMode::AssumeDataRight {
                 continue;
             }
@@ -120,6 +125,7 @@ impl<E: Env> Group<E> {
             return Err(Attempt::Members(epoch, errors));
         }
         ticket.iter().for_each(IntentTicket::settle);
+        findings.iter().for_each(|finding| shared.no_longer_suspect(stripe, &finding.columns));
         Ok(true)
     }
 

@@ -250,6 +250,7 @@ impl<E: Env> Group<E> {
                 } else {
                     // Of a member that came back (S6): its lost blocks are whole again.
                     is_changed |= shared.bad.clear(slot, &range);
+                    shared.suspect.clear(slot, &range);
                 }
             }
             if is_changed {

@@ -16,7 +16,7 @@ use super::{Pace, SweepError, Window, parities, windows};
 use crate::geometry::Role;
 use crate::lease::{Lease, Seg};
 use crate::parity::{Column, ParityJob, ParityOp};
-use crate::ports::{Clock, Durability, Env};
+use crate::ports::{Clock, Durability, Env, IoError, IoKind};
 use crate::units::{Slot, Stripe, u64_of};
 
 /// What resync reads of a window and where the result goes.
@@ -31,7 +31,7 @@ struct Way {
 
 impl<E: Env> Group<E> {
     /// Brings every stripe that is not known in sync, and has all its data, into sync; flushes at the end. Returns how many
-    /// stripes are left because they have lost data.
+    /// stripes are left because they have lost data, or blocks that cannot be read.
     ///
     /// # Errors
     /// [`SweepError::Cancelled`]; an I/O error if something could not be read.
@@ -48,12 +48,27 @@ impl<E: Env> Group<E> {
             let run = (start..geometry.stripes().min(start + self.step(pace)))
                 .take_while(|&stripe| !shared.regions.is_synced(stripe));
             let stripes = start..start + u64_of(run.count());
-            self.resync_stripes(&stripes).await?;
+            self.resync_what_can_be(&stripes).await?;
             from = stripes.end;
             self.keep_pace(pace, (stripes.end - stripes.start) * chunk, began_ns).await?;
         }
         self.flush().await?;
         Ok(shared.regions.unsynced_count())
+    }
+
+    /// As far as the stripes can be read: one that cannot is left as it is and stands in nobody's way.
+    async fn resync_what_can_be(&self, stripes: &Range<u64>) -> Result<(), SweepError> {
+        match self.resync_stripes(stripes).await {
+            Err(SweepError::Io(error)) if is_about_blocks(error) && !self.0.shared.is_offline() => {}
+            other => return other,
+        }
+        for stripe in stripes.clone() {
+            match self.resync_stripes(&(stripe..stripe + 1)).await {
+                Err(SweepError::Io(error)) if is_about_blocks(error) && !self.0.shared.is_offline() => {}
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     async fn resync_stripes(&self, stripes: &Range<u64>) -> Result<(), SweepError> {
@@ -131,8 +146,17 @@ impl<E: Env> Group<E> {
         }
         for stripe in stripes.clone() {
             let mut own = todo.iter().zip(&ways).filter(|(window, _)| window.stripe == Stripe(stripe));
-            if own.all(|(_, way)| way.is_some()) {
+            let is_whole = |way: &Option<Way>| {
+                let written = way.as_ref().map(|way| way.parity.len());
+                written.is_some_and(|parities| parities == usize::from(shared.geometry().level().parities()))
+            };
+            if own.clone().all(|(_, way)| way.is_some()) {
                 shared.regions.mark_synced(stripe);
+            }
+            if own.all(|(_, way)| is_whole(way)) {
+                shared.vouched.vouch(Stripe(stripe));
+                let columns = 0..shared.geometry().stripe_height(Stripe(stripe));
+                shared.no_longer_suspect(Stripe(stripe), &columns);
             }
         }
         Ok(())
@@ -174,6 +198,12 @@ impl<E: Env> Group<E> {
         }
         puts
     }
+}
+
+/// Whether an error is about blocks that cannot be read, not about their member.
+fn is_about_blocks(error: IoError) -> bool {
+    use IoKind::{BadBlock, BeyondTolerance, Medium, Protection};
+    matches!(error.kind, Medium | Protection | BadBlock | BeyondTolerance)
 }
 
 fn lease_sizes(todo: &[Window], ways: &[Option<Way>]) -> Vec<u32> {

@@ -39,8 +39,12 @@ pub enum ScrubMode {
     /// Only reports.
     #[default]
     Report,
-    /// Rewrites what is certainly wrong: RAID 6, one member located (SAFETY S8).
+    /// Rewrites what is certainly wrong: RAID 6, one member located (SAFETY S8), and where it is a data block, in a stripe that
+    /// was seen to fit since the last read-modify-write went over it.
     Repair,
+    /// Also data blocks that are located in other stripes: right, unless a client has rewritten, in part of its stripe,
+    /// the very block that had gone wrong before; then the client's data is lost.
+    RepairSuspected,
     /// That, and takes the data (of mirrors: the first copy) for right where nobody can tell: parity and the other copies
     /// are made anew from it. Wrong data stays wrong and is no longer found.
     AssumeDataRight,
@@ -51,6 +55,9 @@ pub enum ScrubMode {
 pub enum What {
     /// RAID 6: this one member is wrong.
     Located,
+    /// RAID 6: this member's data block does not fit, but its stripe was written in part since it was last seen to fit: the
+    /// block may be wrong, or it is right and the parities hold on to what was wrong before.
+    Suspected,
     /// RAID 6: more than one member is wrong.
     Ambiguous,
     /// RAID 5: data and parity do not fit; nobody can tell which member is wrong.
@@ -188,6 +195,17 @@ impl<E: Env> Group<E> {
         Ok(())
     }
 
+    /// Compares some stripes again that scrubs found something wrong with, so that what is suspected is true now.
+    ///
+    /// # Errors
+    /// [`SweepError::Cancelled`]; an I/O error if members keep failing.
+    pub async fn look_again(&self, stripes: impl Iterator<Item = Stripe>) -> Result<(), SweepError> {
+        for stripe in stripes.filter(|stripe| stripe.0 < self.0.shared.geometry().stripes()) {
+            self.scrub_stripes(&(stripe.0..stripe.0 + 1)).await?;
+        }
+        Ok(())
+    }
+
     async fn scrub_stripes(&self, stripes: &Range<u64>) -> Result<Step, SweepError> {
         let mut todo = windows(self.0.shared.geometry(), stripes);
         let mut step = Step { stripes: stripes.end - stripes.start, ..Step::default() };
@@ -298,9 +316,19 @@ impl<E: Env> Group<E> {
             }
             let segs = leases.by_ref().take(slots.len()).map(read_lease);
             let columns: Vec<(Slot, Seg)> = slots.into_iter().zip(segs).collect();
-            findings.extend(self.compare(window, &columns).await);
+            let found = self.compare(window, &columns).await;
+            shared.compared(window.stripe, &window.columns, &found);
+            findings.extend(found);
         }
         skipped.dedup();
+        for stripe in stripes.clone().map(Stripe) {
+            let own = todo.iter().filter(|window| window.stripe == stripe);
+            let seen: u32 = own.map(|window| window.columns.end - window.columns.start).sum();
+            let is_whole = seen == shared.geometry().stripe_height(stripe) && !skipped.contains(&stripe);
+            if is_whole && findings.iter().all(|finding| finding.stripe != stripe) {
+                shared.vouched.vouch(stripe);
+            }
+        }
         Ok((stripes.end - stripes.start - u64_of(skipped.len()), findings))
     }
 
@@ -370,7 +398,9 @@ impl<E: Env> Group<E> {
                 Verdict::Ambiguous => found(&range, What::Ambiguous, all()),
                 Verdict::Located(column) => {
                     let slot = stripe::slot_of(geometry, window.stripe, role_of(column));
-                    found(&range, What::Located, vec![slot]);
+                    let is_certain = matches!(role_of(column), Role::P | Role::Q)
+                        || self.0.shared.vouched.is_vouched(window.stripe);
+                    found(&range, if is_certain { What::Located } else { What::Suspected }, vec![slot]);
                 }
                 Verdict::Clean | Verdict::Computed => {}
             }

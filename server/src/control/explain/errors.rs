@@ -30,7 +30,10 @@ pub(super) const fn explanation(code: ErrorCode) -> Explanation {
         Some(it) => it,
         None => match group(code) {
             Some(it) => it,
-            None => things(code),
+            None => match interop(code) {
+                Some(it) => it,
+                None => things(code),
+            },
         },
     }
 }
@@ -72,10 +75,20 @@ const fn general(code: ErrorCode) -> Option<Explanation> {
         C::ConfirmMismatch => e("what was typed is not its name", "The confirmation names another thing than the command.", NOTHING, &["check the name", "repeat the command, and type the name as shown"], "warpraid group show tank"),
         C::BenchRecordNotFound => e("no such record", "There is no file of this name, or it cannot be read.", NOTHING, &["give the file that --record wrote"], "warpraid bench compare before.json after.json"),
         C::BenchRecordInvalid => e("not a record of a benchmark", "The file is no JSON record of warpraid.bench, or of a newer major version.", NOTHING, &["give the file that --record wrote, or -o json"], "warpraid bench drives DRIVE... --read --record before.json"),
+        C::LayoutNotFound => e("no such layout", "There is no file of this name.", NOTHING, &["give the path of the layout file"], "warpraid layout plan storage-node.toml"),
+        C::LayoutInvalid => e("not a layout", "The file is no TOML, has a key that does not exist, or a value that is none; the message says where.", NOTHING, &["read the message: it has line and column, or the group and disk", "docs/layout.md has every key, contrib/layouts an example"], "warpraid layout plan storage-node.toml"),
+        C::LayoutRefused => e("the node contradicts the layout", "Something of the layout exists in another shape, or its drives are not free. Applying a layout never takes anything away.", NOTHING, &["read the message: it names everything that is in the way", "change the file, or the node by hand"], "warpraid layout plan storage-node.toml"),
+        C::BenchPeerMissing => e("what to compare with is not installed", "The comparison loads another program's library (libisal.so.2 for isal), which is not there or cannot be loaded.", NOTHING, &["install it: libisal2 on Debian and Ubuntu", "without --against the table of our own kernels needs nothing"], "warpraid bench parity --against isal"),
         C::CodeUnknown => e("no such code", "There is no problem, event or error of this code in this version.", NOTHING, &["warpraid explain lists all of them"], "warpraid explain group.degraded"),
         C::DemoFailed => e("the demo did not come to its end", "A step of it failed; the message says which.", "none: the demo uses files of its own", &["read the message", "try again with --keep, and look at its log"], "warpraid demo --keep"),
         C::AlertFailed => e("an alert did not get through", "warpraid alert test ran every hook, and at least one failed; the message says which and how.",
             "alerts of real problems would fail the same way", &["run the hook by hand", "fix it, then: warpraid alert test"], "warpraid alert test"),
+        C::UpgradeProgram => e("a program that cannot take over", "The program named for an upgrade is none of warpraid, can be changed by others than root, or does not take the options that the daemon was started with; the message says which.",
+            NOTHING, &["install the new version whole, then: warpraid upgrade", "or name it: warpraid upgrade --program PATH"], "warpraid upgrade --program /usr/bin/warpraid --dry-run"),
+        C::UpgradeOlder => e("the program is older than the daemon", "An older version may not know what this one wrote.", NOTHING,
+            &["read CHANGELOG.md for what changed between the two", "warpraid upgrade --force if the older one is meant"], "warpraid upgrade --dry-run"),
+        C::UpgradeFailed => e("the upgrade did not come to its end", "The new program could not be started, so the old one went on; or it was started and does not serve.",
+            "while no daemon serves, I/O of block devices waits; it does not fail", &["warpraid status: does a daemon answer?", "if not, start one: systemctl start warpraid, or the old program", "read the log: it says why"], "journalctl -u warpraid -n 100"),
         _ => return None,
     })
 }
@@ -117,6 +130,30 @@ const fn group(code: ErrorCode) -> Option<Explanation> {
         C::GroupUndeleteImpossible => e("it cannot come back", "A member of the deleted group was reused, or its tombstone is gone.", NOTHING, &["warpraid examine DRIVE on each of its drives", "restore from a backup"], "warpraid examine /dev/nvme0n1"),
         C::GroupWaitTimeout => e("not yet", "The state waited for was not reached in time.", "none: what runs goes on", &["warpraid status: progress and time to go", "wait again, or longer"], "warpraid group wait tank --for rebuilt --timeout 8h"),
         C::GroupWaitImpossible => e("waiting is in vain", "Nothing runs that would bring the group there.", NOTHING, &["warpraid status: NEXT is the command"], "warpraid group replace tank --slot 3 NEW_DRIVE"),
+        _ => return None,
+    })
+}
+
+#[rustfmt::skip]
+const fn interop(code: ErrorCode) -> Option<Explanation> {
+    use ErrorCode as C;
+    Some(match code {
+        C::AdoptMetadata => e("no metadata 1.2 of md", "Only arrays with md superblocks of version 1.2 are adopted, sound and the same on all members. Versions 0.90, 1.0 and 1.1, DDF and Intel RAID stay with md.", NOTHING, &["mdadm --examine DRIVE: what there is", "name the member itself, not the array nor a partition beside it"], "mdadm --examine /dev/nvme0n1"),
+        C::AdoptLayout => e("not a layout we serve", "Levels 0, 1, 5 and 6 (left-symmetric) and 10 (near-2), chunks of up to 1 MiB, RAID 0 over members of one size.", NOTHING, &["mdadm --grow can change level, layout and chunk of some arrays", "else leave it to md"], "mdadm --grow /dev/md0 --layout=normalise"),
+        C::AdoptReshape => e("a reshape is under way", "While md moves data to another shape, nobody else can know where a block is.", NOTHING, &["mdadm --assemble the array, wait for the reshape to end", "mdadm --stop it, then adopt"], "cat /proc/mdstat"),
+        C::AdoptJournal => e("it has a journal", "Writes may still be in md's journal device or partial parity log.", "adopted without it, data could be lost", &["take it out with mdadm: --consistency-policy=resync, or --fail and --remove the journal", "mdadm --stop, then adopt"], "mdadm --grow /dev/md0 --consistency-policy=resync"),
+        C::AdoptBitmap => e("not that bitmap", "Only bitmaps of version 4 inside the members are read: none of clusters, none in files, none that md itself would not believe.", NOTHING, &["mdadm --assemble the array", "mdadm --grow --bitmap=none, then --bitmap=internal", "mdadm --stop, then adopt"], "mdadm --grow /dev/md0 --bitmap=none"),
+        C::AdoptFeature => e("a feature we do not know", "The superblock says that the array uses something newer or rarer than this version understands.", "adopted all the same, it could be damaged", &["mdadm --examine DRIVE: its feature map", "leave it to md, or try a newer warpraid"], "mdadm --examine /dev/nvme0n1"),
+        C::AdoptDirty => e("it is not clean", "md did not stop it cleanly, or has not finished a resync.", "adopted all the same, parity and copies could be wrong", &["mdadm --assemble it, wait until it is in sync", "mdadm --stop it, then adopt"], "mdadm --wait /dev/md0"),
+        C::AdoptRebuilding => e("a member is being rebuilt", "md has not finished to rebuild or replace a member.", NOTHING, &["mdadm --assemble the array, wait for the rebuild", "mdadm --stop it, then adopt"], "mdadm --wait /dev/md0"),
+        C::AdoptMixed => e("not one array", "The drives named belong to several arrays, or two of them carry the same member.", NOTHING, &["mdadm --examine DRIVE: Array UUID and Device Role of each", "name the members of one array, each once"], "mdadm --examine --scan --verbose"),
+        C::AdoptNotInUse => e("not a member in use", "The drive is a spare, or the array has dropped it and gone on without it.", "as a member it would bring old data", &["leave it out of the adopt", "later, once the group runs: drive wipe, then group replace or spare add"], "warpraid spare add /dev/nvme9n1 --group tank"),
+        C::AdoptIncomplete => e("members were not named", "The array counts on drives that were not named. One that is missing for good must be missing by md's own record, too.", "without them the group would start degraded, and they could run apart", &["name all members", "if one is gone: mdadm --assemble --run, which records that, then mdadm --stop", "adopt the rest"], "mdadm --assemble --run /dev/md0 /dev/nvme0n1 /dev/nvme1n1"),
+        C::AdoptNoRoom => e("no room for our metadata", "Nothing of md's is moved, and it leaves no hole of 32 KiB, or not the last sector of the superblock's 4 KiB.", NOTHING, &["mdadm --grow --bitmap=none, if the bitmap is in the way", "else leave it to md, or copy the data to a new group"], "mdadm --grow /dev/md0 --bitmap=none"),
+        C::AdoptBlockSize => e("no whole blocks", "Sizes or places of the array are not multiples of the logical block size of its members.", NOTHING, &["leave it to md, or copy the data to a new group"], "warpraid drive show /dev/nvme0n1"),
+        C::GroupHalfHandedOver => e("an adopt or release was cut short", "Some members may be md's by now. With all of them here, as they were, the group starts by itself or is adopted again.", "--force: what md wrote to the others since is lost, or both write on their own", &["bring all members back", "make sure that md does not run any of them: cat /proc/mdstat", "warpraid group assemble NAME"], "warpraid group assemble tank"),
+        C::ReleaseUnsynced => e("not in sync yet", "md is told that everything is in sync when it gets the group, so that has to be true.", NOTHING, &["warpraid group wait NAME --for synced", "warpraid group release NAME again"], "warpraid group wait tank --for synced"),
+        C::ReleaseRebuilding => e("a member is being rebuilt", "A group is given to md with members that are whole or missing, none in between.", NOTHING, &["warpraid group wait NAME --for rebuilt", "warpraid group release NAME again"], "warpraid group wait tank --for rebuilt"),
         _ => return None,
     })
 }

@@ -56,6 +56,14 @@ events! {
     DaemonStopped = "daemon.stopped", Info, "the daemon stopped cleanly",
         "The daemon was told to stop; its groups were stopped and marked clean before.",
         "nothing to do; warpraid serve starts it again";
+    /// Another program took the daemon's place.
+    DaemonUpgraded = "daemon.upgraded", Info, "the daemon was upgraded",
+        "Another program took its place. Users of block devices waited and saw no error; the message has how long.",
+        "nothing to do";
+    /// That was tried in vain.
+    DaemonNotUpgraded = "daemon.not_upgraded", Warning, "an upgrade of the daemon failed",
+        "The new program could not be started; the one before was started again. The message says why, and how long users of block devices waited.",
+        "look at the program the message names, then: warpraid upgrade";
     /// A problem is there.
     ProblemRaised = "problem.raised", Warning, "a problem began",
         "Something is not as it should be since now. `problem` is its code, with why, risk and next as in status.",
@@ -101,6 +109,10 @@ events! {
     MemberDropped = "member.dropped", Warning, "a member was dropped",
         "Its drive failed, vanished, or was taken out by an operator; the message says why, with slot, drive and serial.",
         "warpraid status: NEXT is the command that puts a drive in its place";
+    /// A member's drive was pulled.
+    DriveRemoved = "drive.removed", Warning, "a member's drive was removed",
+        "The kernel says that the drive is gone: pulled, or its controller failed. Its member is dropped at once.",
+        "plug it in again: it is resynced by itself (group set --returning); or put another one in: group replace";
     /// A member came.
     MemberJoined = "member.joined", Info, "a drive joined a group",
         "It takes the slot and is rebuilt.",

@@ -159,6 +159,8 @@ problems! {
         steps: &[
             "warpraid group scrub GROUP --show: which members, which parts of which disk",
             "RAID 6: warpraid group scrub GROUP --repair rewrites what is certainly wrong, and nothing else",
+            "RAID 6, where data was written in part since it last fitted: it or the parities are wrong; compare the files there, \
+                then --repair-suspected if the data is wrong, --assume-data-right if it is right",
             "otherwise compare the files there with a backup, and write them again where they are wrong",
             "if the data is known to be right: warpraid group scrub GROUP --assume-data-right",
             "warpraid group scrub GROUP --wait, or --acknowledge",

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group::GroupDoc;
+use super::upgrade::UpgradeDoc;
 use crate::control::explain::Code;
 
 /// How well something is, worst last but for `unknown`.
@@ -60,6 +61,11 @@ pub struct DaemonDoc {
     pub lanes: u16,
     /// Bound of its buffer memory.
     pub memory_bytes: u64,
+    /// The upgrade it came from, if it came from one.
+    pub upgraded: Option<UpgradeDoc>,
+    /// What computes parity: the name of a kernel, or names by operation.
+    #[serde(default)]
+    pub parity_kernel: String,
 }
 
 /// Am I safe, why not, what do I type.

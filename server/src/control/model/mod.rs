@@ -15,11 +15,13 @@ mod fault;
 mod group;
 mod health;
 mod history;
+mod layout;
 mod plan;
 mod progress;
 mod scrub;
 mod settings;
 mod spare;
+mod upgrade;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,14 +42,16 @@ pub use group::{
 };
 pub use health::{DaemonDoc, Health, HealthDoc, ProblemDoc, StatusDoc};
 pub use history::{HistoryDoc, HistoryKind, HistorySeriesDoc};
+pub use layout::{LayoutDiskDoc, LayoutDoc, LayoutStepDoc, LayoutStepState};
 pub use plan::{PlanDoc, PlanDriveDoc};
 pub use progress::{Operation, ProgressDoc};
 pub use scrub::{
     DiskRangeDoc, DiskScrubDoc, FindingDoc, FindingKind, FindingMemberDoc, LostRangeDoc, ScrubActivity,
     ScrubDoc, ScrubModeDoc, ScrubRunDoc, ScrubSummaryDoc,
 };
-pub use settings::{GroupSettingsDoc, RebuildSpeed, ScrubEvery, SpareWait};
+pub use settings::{GroupSettingsDoc, NewDrive, RebuildSpeed, Returning, ScrubEvery, SpareWait};
 pub use spare::{SpareDoc, SpareListDoc, SpareState};
+pub use upgrade::{UpgradeDoc, UpgradedDiskDoc};
 
 /// Major version of every document.
 pub const MAJOR: u16 = 1;
@@ -95,7 +99,9 @@ documents! {
     EventListDoc = "warpraid.events",
     ExplanationDoc = "warpraid.explanation",
     ExplanationListDoc = "warpraid.explanations",
+    LayoutDoc = "warpraid.layout",
     DemoDoc = "warpraid.demo",
+    UpgradeDoc = "warpraid.upgrade",
     NothingDoc = "warpraid.error",
 }
 

@@ -14,6 +14,8 @@ pub enum ScrubModeDoc {
     Report,
     /// Rewrites what is certainly wrong: RAID 6, one member located (SAFETY S8).
     Repair,
+    /// Also data blocks that are located in stripes which were written in part since they were last seen to fit.
+    RepairSuspected,
     /// That, and takes the data (of mirrors: the first copy) for right where nobody can tell.
     AssumeDataRight,
 }
@@ -39,6 +41,9 @@ pub enum ScrubActivity {
 pub enum FindingKind {
     /// RAID 6: this one member is wrong.
     Located,
+    /// RAID 6: this member's data does not fit, but its stripe was written in part since it was last seen to fit: it may be
+    /// right, and the parities not.
+    Suspected,
     /// RAID 6: more than one member is wrong; nobody can tell which.
     Ambiguous,
     /// RAID 5: data and parity do not fit; nobody can tell which member is wrong.

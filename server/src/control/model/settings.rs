@@ -73,6 +73,28 @@ pub enum SpareWait {
     Ns(u64),
 }
 
+/// What becomes of a lost member whose drive is plugged in again, if all that was lost was contact.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Returning {
+    /// It is resynced by the intent bits, by itself.
+    #[default]
+    Resync,
+    /// It waits for `group readd`.
+    Ask,
+}
+
+/// What becomes of a blank drive that is plugged in where a lost member's drive was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NewDrive {
+    /// It waits for `group replace`: raw data without a signature cannot be told from a blank drive.
+    #[default]
+    Ask,
+    /// It takes the slot and is rebuilt.
+    Take,
+}
+
 /// Settings of a group, as they are in force.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSettingsDoc {
@@ -90,4 +112,10 @@ pub struct GroupSettingsDoc {
     /// The same for a member that failed while the daemon watched.
     #[serde(default)]
     pub spare_wait_failed: SpareWait,
+    /// What becomes of a lost member whose drive is plugged in again.
+    #[serde(default)]
+    pub returning: Returning,
+    /// What becomes of a blank drive in a lost member's place.
+    #[serde(default)]
+    pub new_drive: NewDrive,
 }

@@ -298,6 +298,31 @@ impl Daemon {
         }
     }
 
+    /// The drive of a spare is gone: it is let go of, and missing.
+    pub(super) async fn spare_gone(&self, path: &Path, diskseq: Option<u64>) {
+        let mut key = None;
+        self.spares.edit(path, |spare| {
+            let drive = spare.key.and_then(|key| self.host.drive(key));
+            let seq = drive.and_then(|drive| drive.identity().diskseq);
+            if seq.is_some() && diskseq.is_some() && seq != diskseq {
+                return;
+            }
+            key = spare.key.take();
+            (spare.state, spare.since_unix_s) = (SpareState::Missing, unix_seconds());
+            spare.why = Some("the drive was removed".into());
+        });
+        if let Some(key) = key {
+            self.release(vec![key]).await;
+        }
+    }
+
+    /// Tries again at once to take hold of spares that are not held.
+    pub(super) fn look_at_spares_again(&self) {
+        for spare in self.spares.list.lock().iter_mut().filter(|spare| spare.key.is_none()) {
+            spare.checked = None;
+        }
+    }
+
     async fn try_to_hold(&self, spare: &Spare) {
         let _change = self.change.lock().await;
         let mut path = spare.saved.path.clone();

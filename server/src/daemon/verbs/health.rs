@@ -76,6 +76,8 @@ impl Api {
             now_unix_s: unix_seconds(),
             lanes: u16::try_from(self.0.lanes.len()).unwrap_or(u16::MAX),
             memory_bytes: self.0.memory_bytes,
+            upgraded: self.0.upgrade.doc(),
+            parity_kernel: self.0.host.parity().kernel_name(),
         };
         Ok(StatusDoc { health: Self::worst(&problems), daemon, groups, problems }.into())
     }

@@ -7,5 +7,6 @@ mod drives;
 mod faults;
 mod groups;
 mod health;
+mod interop;
 mod scrub;
 mod spares;

@@ -12,6 +12,9 @@ fn mode_words(mode: ScrubModeDoc) -> &'static str {
     match mode {
         ScrubModeDoc::Report => "mismatches are reported, nothing is repaired but blocks a drive cannot read",
         ScrubModeDoc::Repair => "what is certainly wrong (RAID 6, one member located) is rewritten",
+        ScrubModeDoc::RepairSuspected => {
+            "what is located as wrong (RAID 6) is rewritten, also where it was written since it was last seen to fit"
+        }
         ScrubModeDoc::AssumeDataRight => {
             "data (of mirrors: the first copy) is taken for right, the rest made anew from it"
         }
