@@ -172,7 +172,8 @@ impl Plan {
     }
 
     fn recover(mut self, job: &ParityJob) -> Option<Self> {
-        let lost: SmallVec<[usize; 4]> = (0..self.data.len()).filter(|&index| self.data[index] == 0).collect();
+        let lost: SmallVec<[usize; 4]> =
+            (0..self.data.len()).filter(|&index| self.data[index] == 0).collect();
         let wanted = |index: usize| is_output(&job.data[index]).then_some(Target::Data(index));
         let outputs = job.data.iter().chain([&job.p, &job.q]).filter(|column| is_output(column)).count();
         if outputs == 0 || outputs > 2 {

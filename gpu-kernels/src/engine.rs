@@ -264,7 +264,8 @@ impl Shared {
             };
             inner.hung += u32::from(is_hung);
             let notice = if inner.hung >= HUNG_MAX {
-                let why = format!("{why}; it hung {HUNG_MAX} times and is left alone until the daemon starts anew");
+                let why =
+                    format!("{why}; it hung {HUNG_MAX} times and is left alone until the daemon starts anew");
                 inner.state = GpuState::Off(why.clone());
                 Notice::Off(why)
             } else {

@@ -170,8 +170,7 @@ impl MockDevice {
         let mut outputs =
             MockOutputs { bytes: vec![0; usize_of_u32(batch.out_bytes)], results: vec![0; batch.jobs.len()] };
         for job in &batch.jobs {
-            let columns =
-                &batch.columns[usize_of_u32(job.first)..][..usize_of_u32(job.data_columns)];
+            let columns = &batch.columns[usize_of_u32(job.first)..][..usize_of_u32(job.data_columns)];
             for &address in columns.iter().chain([&job.p, &job.q]) {
                 if address != 0 && !self.is_registered(address, job.len) {
                     return Err(DeviceError("an illegal memory access was encountered (mock)".into()));

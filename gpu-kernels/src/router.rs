@@ -295,7 +295,9 @@ fn output_of(job: &mut ParityJob, target: Target) -> &mut [u8] {
         Target::Q => &mut job.q,
     };
     match column {
-        Column::Out(lease, range) => &mut lease.bytes_mut()[usize_of_u32(range.start)..usize_of_u32(range.end)],
+        Column::Out(lease, range) => {
+            &mut lease.bytes_mut()[usize_of_u32(range.start)..usize_of_u32(range.end)]
+        }
         _ => unreachable!("a plan's targets are outputs of its job"),
     }
 }

@@ -286,7 +286,9 @@ fn judge(
     let mut expected = 0;
     for at in 0..stripe.len {
         let data = match plan.op {
-            Op::Delta => SmallVec::from_iter([0, stripe.columns - 1].map(|c| stripe.memory[stripe.at(c)][at])),
+            Op::Delta => {
+                SmallVec::from_iter([0, stripe.columns - 1].map(|c| stripe.memory[stripe.at(c)][at]))
+            }
             _ => stripe.bytes(at, &case.lost),
         };
         let (p, q) = match plan.op {
@@ -297,7 +299,10 @@ fn judge(
         let is_right = got.iter().zip(byte.out).all(|(got, right)| got.is_none_or(|got| got[at] == right));
         if !is_right {
             let (k, len) = (stripe.columns, stripe.len);
-            return Err(DeviceError(format!("wrong in its self-test: {:?} of {k} columns of {len}, byte {at}", plan.op)));
+            return Err(DeviceError(format!(
+                "wrong in its self-test: {:?} of {k} columns of {len}, byte {at}",
+                plan.op
+            )));
         }
         expected = twin::judge(plan.op, job, expected, byte.syndromes);
     }

@@ -141,11 +141,8 @@ fn start_generation(
     for stream in 0..device.limits().streams {
         free.send(stream).expect("the receiver is beside it");
     }
-    let completer = Completer {
-        shared: Arc::clone(shared),
-        number: generation.number,
-        device: Arc::clone(&device),
-    };
+    let completer =
+        Completer { shared: Arc::clone(shared), number: generation.number, device: Arc::clone(&device) };
     let launcher = Launcher {
         shared: Arc::clone(shared),
         generation: Arc::clone(generation),

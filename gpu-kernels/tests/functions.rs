@@ -43,17 +43,27 @@ const OUT_BYTES: u32 = 1 << 20;
 
 fn compile() -> libloading::Library {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("parity-{}.so", std::process::id()));
+    let library =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("parity-{}.so", std::process::id()));
     let done = Command::new("g++")
-        .args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC", "-o"])
+        .args([
+            "-std=c++17",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unknown-pragmas",
+            "-shared",
+            "-fPIC",
+            "-o",
+        ])
         .arg(&library)
         .arg(here.join("cuda/host.cpp"))
         .output()
         .expect("g++ is there: tests/run installs it");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     // SAFETY: a library of plain functions without initialisers.
-    let library = unsafe { libloading::Library::new(&library) }.unwrap();
-    library
+    unsafe { libloading::Library::new(&library) }.unwrap()
 }
 
 impl Device for HostDevice {

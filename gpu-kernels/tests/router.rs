@@ -52,8 +52,12 @@ impl Bench {
 
     /// A router that gives everything to the GPU and checks `every`.
     fn router(&self, every: u32) -> (Router, Arc<Routing>) {
-        let config =
-            RouterConfig { mode: Mode::Cuda, min_bytes: 0, whole_check_every: every, ..RouterConfig::default() };
+        let config = RouterConfig {
+            mode: Mode::Cuda,
+            min_bytes: 0,
+            whole_check_every: every,
+            ..RouterConfig::default()
+        };
         let routing = Routing::new(config, Some(Arc::clone(&self.gpu)));
         (Router::new(CpuParity::new(), &routing), routing)
     }
@@ -73,9 +77,7 @@ fn same(router: &Router, make: impl Fn() -> ParityJob) -> Verdict {
     let mut right = make();
     let expected = CpuParity::with_kernel("byte").unwrap().run_in_place(&mut right);
     assert_eq!(verdict, expected, "{:?}", ours.op);
-    let columns = |job: &ParityJob| {
-        job.data.iter().chain([&job.p, &job.q]).map(content).collect::<Vec<_>>()
-    };
+    let columns = |job: &ParityJob| job.data.iter().chain([&job.p, &job.q]).map(content).collect::<Vec<_>>();
     assert!(columns(&ours) == columns(&right), "other bytes: {:?}", ours.op);
     verdict.unwrap()
 }
@@ -259,7 +261,8 @@ fn five_hundred_faults_under_load_cost_nothing() {
 #[test]
 fn small_jobs_and_updates_never_leave_the_cpu() {
     let bench = Bench::new(quick());
-    let routing = Routing::new(RouterConfig { mode: Mode::Cuda, ..RouterConfig::default() }, Some(bench.gpu.clone()));
+    let routing =
+        Routing::new(RouterConfig { mode: Mode::Cuda, ..RouterConfig::default() }, Some(bench.gpu.clone()));
     let router = Router::new(CpuParity::new(), &routing);
     let launches = bench.driver.launches();
     let columns = stripe(1, 4, 4096);

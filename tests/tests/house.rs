@@ -10,6 +10,7 @@ use serde_json::Value;
 /// What each package may use of ours, as in ARCHITECTURE.md.
 const EDGES: &[(&str, &[&str])] = &[
     ("warpraid-raid-core", &[]),
+    ("warpraid-gpu-kernels", &["warpraid-raid-core"]),
     ("warpraid-nvme-backend", &["warpraid-raid-core"]),
     ("warpraid-server", &["warpraid-raid-core", "warpraid-nvme-backend"]),
     // The demo judges the daemon by stamps; `bench` is the load generator of the benches.
@@ -24,6 +25,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const UNSAFE_FILES: &[&str] = &["arena.rs", "ioctl.rs", "lease.rs", "ring.rs"];
 const UNSAFE_FOLDERS: &[&str] = &[
     "benches/src/parity/peer.rs",
+    "gpu-kernels/src/mock.rs",
+    "gpu-kernels/tests/",
     "nvme-backend/examples/",
     "nvme-backend/src/ring/",
     "raid-core/src/parity/x86_64/",

@@ -73,7 +73,8 @@ pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
 
 /// A stripe: k data columns, then P, then Q.
 pub(crate) fn stripe(seed: u64, k: usize, len: usize) -> Vec<Vec<u8>> {
-    let mut columns: Vec<Vec<u8>> = (0..k).map(|i| bytes(seed * 1000 + u64::try_from(i).unwrap(), len)).collect();
+    let mut columns: Vec<Vec<u8>> =
+        (0..k).map(|i| bytes(seed * 1000 + u64::try_from(i).unwrap(), len)).collect();
     let mut job = ParityJob {
         op: ParityOp::Encode,
         len: u32::try_from(len).unwrap(),
