@@ -47,6 +47,10 @@ impl Vouched {
         }
     }
 
+    fn vouch_for_all(&self) {
+        self.0.iter().for_each(|word| word.store(u64::MAX, Ordering::Release));
+    }
+
     pub(crate) fn is_vouched(&self, stripe: Stripe) -> bool {
         self.place(stripe).is_some_and(|(word, mask)| word.load(Ordering::Acquire) & mask != 0)
     }
@@ -78,6 +82,11 @@ impl Shared {
         for &slot in finding.slots.iter().filter(|slot| blames(finding.what) && slot.0 < members) {
             list.add(slot, range.clone());
         }
+    }
+
+    /// All members of a group that was just made, and is not used yet, are zeroes: every stripe fits.
+    pub fn vouch_for_all(&self) {
+        self.vouched.vouch_for_all();
     }
 
     /// Whether a finding of a RAID 6 still holds: nobody has rewritten the row, repaired it or seen it fit since.

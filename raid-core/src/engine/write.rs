@@ -204,8 +204,17 @@ impl<E: Env> Group<E> {
         self.settle(entered, pieces, &puts, errors).await?;
         ticket.iter().for_each(IntentTicket::settle);
         if shared.suspect.any() {
-            for part in plan.parts.iter().filter(|part| part.makes_whole()) {
-                shared.no_longer_suspect(part.stripe, &part.columns);
+            for part in &plan.parts {
+                if part.makes_whole() {
+                    shared.no_longer_suspect(part.stripe, &part.columns);
+                } else {
+                    // What was written is right. Column by column: the last write of a row in doubt makes it whole.
+                    let geometry = shared.geometry();
+                    let range = super::stripe::member_range(geometry, part.stripe, &part.columns);
+                    for (index, _) in &part.modified {
+                        shared.suspect.clear(geometry.data_slot(part.stripe, *index), &range);
+                    }
+                }
             }
         }
         Ok(())

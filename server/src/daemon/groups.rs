@@ -247,7 +247,11 @@ impl Daemon {
             return Err(error);
         }
         let looked = self.look(keys.into_iter().zip(paths).collect()).await?;
-        self.decide_and_start(wish.name, uuid, looked, Policy::default(), true).await
+        let started = self.decide_and_start(wish.name, uuid, looked, Policy::default(), true).await?;
+        if wish.init == Init::Zero {
+            started.group.shared.vouch_for_all();
+        }
+        Ok(started)
     }
 
     /// Decides and starts; members are let go of if it is refused.

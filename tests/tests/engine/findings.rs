@@ -262,3 +262,31 @@ fn s1_a_stripe_that_cannot_be_read_stands_in_the_way_of_no_other() {
         assert_eq!(scrub(&world, ScrubMode::Report).mismatched, 0);
     }
 }
+
+/// Rows in which nobody can tell what is wrong, rewritten bit by bit: the last write makes the row whole, and what was written is
+/// safe from the loss of members then.
+#[test]
+fn p4_a_row_in_doubt_that_is_rewritten_block_by_block_is_whole_in_the_end() {
+    for (members, order) in [(5, [2, 0, 1]), (5, [0, 1, 2]), (4, [1, 0, 0])] {
+        let mut world = filled(Level::Raid6, members);
+        flip_data(&world, 2, 0, 700);
+        flip_data(&world, 2, 1, 701);
+        let found = scrub(&world, ScrubMode::Report);
+        assert_eq!(found.findings[0].what, What::Ambiguous);
+        for index in order {
+            world.write_random(place(&world, 2, index) + 512, 512).unwrap();
+            compare_block(&world, place(&world, 2, index) + 512);
+        }
+        assert!(!world.shared.is_standing(&found.findings[0]), "{members} members, {order:?}");
+        assert_eq!(scrub(&world, ScrubMode::Report).mismatched, 0);
+        for slot in 0..2 {
+            world.fail(slot, IoKind::Gone).unwrap();
+        }
+        compare_all(&world, "two members lost");
+    }
+}
+
+fn compare_block(world: &World, at: u64) {
+    let read = world.read(at, 512).unwrap();
+    world.compare(at, &read, "just written");
+}
