@@ -103,7 +103,7 @@ reversed() {
     warpraid group release "own$level" --yes > /dev/null
     md_assemble "${members[@]}"
     within 30 test -b /dev/md0p2
-    [ "$(blockdev --getsize64 /dev/md0p2)" = "$size" ] || fail "RAID $level: partition 2 has another size"
+    [ "$(blockdev --getsize64 /dev/md0p2)" = "$size" ] || fail "RAID $level: partition 2 has another size: $(blockdev --getsize64 /dev/md0p2), not $size"
     sgdisk --print /dev/md0 | grep -qE " two$" || fail "RAID $level: another partition table: $(sgdisk --print /dev/md0)"
     mount /dev/md0p2 /mnt
     files_checked /mnt
