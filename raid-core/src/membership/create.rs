@@ -451,7 +451,7 @@ pub(super) async fn prepare<E: Env>(
     }
     drive.flush().await?;
     let _turn = meta.turn.take().await;
-    member.dev_number = join(meta, slot, &member, succeeds)?;
+    member.dev_number = join(meta, &member, succeeds.then_some(slot))?;
     let written = write_member(env, meta, device_uuid, drive).await;
     if written.is_err() {
         meta.state.lock().on_drive.remove(&device_uuid);
@@ -464,9 +464,7 @@ fn first_error(failed: Vec<(Slot, IoError)>) -> Result<(), IoError> {
 }
 
 /// Notes the coming member; gives its `dev_number`.
-fn join(meta: &Persistent, slot: Slot, member: &Member, succeeds: bool) -> Result<u16, IoError> {
-    // The mark is about the place: the slow or far side of a mirror stays it with another drive.
-    let is_write_mostly = meta.is_write_mostly(slot);
+fn join(meta: &Persistent, member: &Member, succeeds: Option<Slot>) -> Result<u16, IoError> {
     let mut state = meta.state.lock();
     let full = IoError::new(IoKind::Invalid, "prepare: md's 128 member numbers are all held");
     let dev_number = state.free_dev_number().ok_or(full)?;
@@ -477,7 +475,6 @@ fn join(meta: &Persistent, slot: Slot, member: &Member, succeeds: bool) -> Resul
     // Members of an adopted array may be laid out differently.
     superblock.set_layout(&member.layout);
     superblock.devflags = 0;
-    superblock.set_write_mostly(is_write_mostly);
     superblock.cnt_corrected_read = 0;
     superblock.set_feature(crate::format::superblock::FEATURE_BAD_BLOCKS, false);
     let on_drive = OnDrive {
@@ -486,7 +483,7 @@ fn join(meta: &Persistent, slot: Slot, member: &Member, succeeds: bool) -> Resul
         newest: CopyPlace::B,
         is_joining: true,
         is_returning: false,
-        succeeds: succeeds.then_some(slot),
+        succeeds,
     };
     state.on_drive.insert(member.device_uuid, on_drive);
     Ok(dev_number)
