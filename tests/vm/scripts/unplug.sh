@@ -2,7 +2,6 @@
 #: drives=6x256M
 #: modules=ublk_drv xfs crc32c_generic crc32c_intel
 #: timeout=1200
-#: ci=yes
 state_of() {
     warpraid group show tank -o json \
         | python3 -c 'import json, sys; print(json.load(sys.stdin)["data"]["members"][int(sys.argv[1])]["state"])' "$1"

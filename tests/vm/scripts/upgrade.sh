@@ -2,7 +2,6 @@
 #: drives=6x256M
 #: modules=ublk_drv xfs crc32c_generic crc32c_intel
 #: timeout=900
-#: ci=yes
 # A program of its own: the daemon is upgraded to it, as after a package was installed.
 install -m 755 "$WARPRAID" /tmp/next
 daemon_start
